@@ -114,7 +114,7 @@ def failure_reason(attempt: FailedRun, existing: ExistingNames) -> tuple[Failure
         return ("was_not_there", reason) if reason else ("green", "")
     if execution.exit_code in (126, 127):
         return "was_not_there", "the command was not found"
-    failing = {name: case for name, case in (attempt.cases or {}).items() if case.status in ("failed", "error")}
+    failing = {name: case for name, case in (attempt.cases or {}).items() if case.failed}
     if not failing:
         reason = missing_name(attempt.output[-LOOKED_AT:], execution.command, existing)
         return ("was_not_there", reason) if reason else ("red", "")
@@ -127,7 +127,7 @@ def rightly_failing(attempt: FailedRun, existing: ExistingNames) -> frozenset[st
     return frozenset(
         name
         for name, case in (attempt.cases or {}).items()
-        if case.status in ("failed", "error") and not _absent_in_case(name, case, attempt, existing)
+        if case.failed and not _absent_in_case(name, case, attempt, existing)
     )
 
 

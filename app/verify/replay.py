@@ -11,7 +11,7 @@ from app.core.patch import Patch, Tree
 from app.core.python_source import parse_python, python_literal
 from app.core.verification import Control, ControlName, TestSelection
 from app.verify.frameworks import SuiteCommand
-from app.verify.launcher import replay_of
+from app.verify.launcher import launcher_of
 from app.verify.launcher.base import OddResult, ReplayReport, SupervisorAnswer, supervise
 from app.verify.overlay import apply_patch
 from app.verify.reproduction import BorrowSandbox
@@ -150,7 +150,7 @@ async def replay_tests(
     """Call the tests on base (patch None) or base plus patch, in a fresh sandbox that does not have their files."""
     changes = (*(patch.changes if patch else ()), *selection.files)
     contents = {change.path: change.content for change in changes if change.content is not None}
-    program = replay_of(suite, selection.ids, contents, SECONDS)
+    program = launcher_of(suite).replay(selection.ids, contents, SECONDS)
     why_not = f"these {suite.framework} tests cannot be called without their framework."
     if program is None:
         return Replayed(why_not=why_not)

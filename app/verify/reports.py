@@ -30,9 +30,17 @@ class CaseResult(NamedTuple):
     text: str = ""
     plain: bool = True
 
+    @property
+    def failed(self) -> bool:
+        """True for an error as well."""
+        return self.status in ("failed", "error")
 
+
+Outcomes = tuple[tuple[str, CaseResult], ...]
+"""The ids and results of the tests that one id stands for."""
 Report = Mapping[str, CaseResult]
-_RANK: Mapping[Status, int] = {"failed": 3, "error": 2, "passed": 1, "skipped": 0}
+RANK: Mapping[Status, int] = {"failed": 3, "error": 2, "passed": 1, "skipped": 0}
+"""Of several results with the same id, the one with the highest rank counts."""
 
 
 def collect(cases: Iterable[tuple[str, CaseResult]]) -> dict[str, CaseResult]:
@@ -43,7 +51,7 @@ def collect(cases: Iterable[tuple[str, CaseResult]]) -> dict[str, CaseResult]:
         if not key:  # pytest leaves a nameless case for the test that was interrupted
             continue
         known = report.get(key)
-        if known is None or (_RANK[case.status], len(case.text)) > (_RANK[known.status], len(known.text)):
+        if known is None or (RANK[case.status], len(case.text)) > (RANK[known.status], len(known.text)):
             report[key] = case
     return report
 
@@ -101,7 +109,7 @@ class _JUnitReader:
         outcomes: Mapping[str, Status] = {"failure": "failed", "error": "error", "skipped": "skipped"}
         if tag not in outcomes or case.status == "skipped":  # node marks a failing `todo` as both
             return
-        if outcomes[tag] == "skipped" or _RANK[outcomes[tag]] > _RANK[case.status]:
+        if outcomes[tag] == "skipped" or RANK[outcomes[tag]] > RANK[case.status]:
             case.status = outcomes[tag]
         case.text += attributes.get("message", "") + "\n"
 
@@ -209,7 +217,7 @@ _VARYING = re.compile(r"0x[0-9a-f]+|\d+|'[^']*/[^']*'")
 
 def shared_cause(cases: Report) -> tuple[str, tuple[str, ...]]:
     """The cause as one line, and the failing tests that do not share it; ("", ()) if most have their own."""
-    causes = {name: cause_of(case.text) for name, case in cases.items() if case.status in ("failed", "error")}
+    causes = {name: cause_of(case.text) for name, case in cases.items() if case.failed}
     ran = sum(1 for case in cases.values() if case.status != "skipped")
     if len(causes) < LEAST or 2 * len(causes) < ran:
         return "", ()

@@ -210,7 +210,7 @@ def _judge(
         on_base, why_base = "was_not_there", "the command only reads source text and executes nothing"
     notes = [f"On the base: {why_base}." if why_base else "", f"On the head: {why_head}." if why_head else ""]
     if subject.origin == "changed tests" and before.cases is not None and head.cases is not None:
-        failing = {name for name, case in head.cases.items() if case.status in ("failed", "error")}
+        failing = {name for name, case in head.cases.items() if case.failed}
         if on_head == "red" and failing and failing <= failing_before:
             on_head = "green"
             notes.append(f"{len(failing)} of these tests also fail on the base.")

@@ -240,7 +240,7 @@ def _passed(found: tuple[str, CaseResult]) -> bool:
 
 def _failed(found: Sequence[tuple[str, CaseResult]]) -> bool:
     """All of it: none of several tests that a copy represents may pass."""
-    return bool(found) and all(outcome.status in ("failed", "error") for _, outcome in found)
+    return bool(found) and all(outcome.failed for _, outcome in found)
 
 
 REPETITIONS = ((1.0, 5), (5.0, 3), (30.0, 2))

@@ -108,7 +108,7 @@ async def launch(
     cases = collect(outcomes.items())
     code = execution.exit_code
     if seen:
-        alone = code == 1 and not any(case.status in ("failed", "error") for case in cases.values())
+        alone = code == 1 and not any(case.failed for case in cases.values())
         update = {"exit_code": 0 if alone else code, "excerpt": f"{execution.excerpt}\n{CONTROL}"}
         execution = execution.model_copy(update=update)
     if not cases and code != 0:
@@ -177,7 +177,7 @@ def _with_cases(execution: Execution, cases: Report, timeout: float) -> SuiteRes
     return SuiteResult(
         execution=execution,
         count=count,
-        failing=tuple(sorted(name for name, case in cases.items() if case.status in ("failed", "error"))),
+        failing=tuple(sorted(name for name, case in cases.items() if case.failed)),
         passing=tuple(sorted(name for name, case in cases.items() if case.status == "passed")),
         partial=_partial(execution, count, timeout),
         shared_cause=cause,
@@ -220,7 +220,7 @@ def _partial(execution: Execution, count: TestCount | None, timeout: float) -> s
 
 
 def _failures(cases: Report) -> str:
-    failing = [f"{name}\n{case.text}\n" for name, case in cases.items() if case.status in ("failed", "error")]
+    failing = [f"{name}\n{case.text}\n" for name, case in cases.items() if case.failed]
     return "\n".join(failing) or f"{len(cases)} tests, none failing"
 
 

@@ -1,11 +1,10 @@
 """Programs that run chosen tests inside a sandbox and report where the tested code cannot write; one by framework."""
 
 from collections.abc import Mapping, Sequence
-from random import SystemRandom
 
 from app.verify.frameworks import SuiteCommand
-from app.verify.launcher.base import Launcher, ReplayProgram
-from app.verify.launcher.compiled import CargoLauncher, GoLauncher, go_replay, rust_replay
+from app.verify.launcher.base import Launcher
+from app.verify.launcher.compiled import CargoLauncher, GoLauncher
 from app.verify.launcher.python import PythonLauncher
 from app.verify.launcher.replay_text import needs_own_file
 from app.verify.launcher.script import ScriptLauncher
@@ -22,17 +21,6 @@ def launcher_of(suite: SuiteCommand) -> Launcher:
     if suite.framework == "cargo" and suite.narrowed:
         return CargoLauncher(suite)
     raise ValueError(f"the harness cannot run single {suite.framework} tests")
-
-
-def replay_of(
-    suite: SuiteCommand, ids: Sequence[str], contents: Mapping[str, bytes], seconds: float
-) -> ReplayProgram | None:
-    """Programs that call those of these tests which do not need their framework; None if all do."""
-    compiled = {"go": go_replay, "cargo": rust_replay}.get(suite.framework)
-    if compiled is not None:
-        return compiled(ids, contents, suite.directory, SystemRandom(), seconds)
-    launcher = launcher_of(suite)
-    return launcher.replay(ids, contents, seconds) if isinstance(launcher, PythonLauncher | ScriptLauncher) else None
 
 
 def left_to_framework(suite: SuiteCommand, ids: Sequence[str], contents: Mapping[str, bytes]) -> tuple[str, ...]:

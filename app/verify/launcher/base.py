@@ -24,7 +24,7 @@ from app.core.record import Record
 from app.core.verification import Execution
 from app.sandbox.base import Sandbox
 from app.verify.execution import as_inside, excerpt
-from app.verify.reports import CaseResult
+from app.verify.reports import Outcomes
 
 START = (
     "import sys;sys.path[:]=filter(None,sys.path);"
@@ -156,7 +156,7 @@ def _ended(step: dict[str, Any]) -> StepEnd:
 class LauncherReport(Record):
     """The reports. A parametrized or grouped id has one outcome for each of its tests."""
 
-    outcomes: Mapping[str, tuple[tuple[str, CaseResult], ...]] = {}
+    outcomes: Mapping[str, Outcomes] = {}
     problem: str = ""
     """If not empty: why this must not be trusted."""
     hanging: str = ""
@@ -165,6 +165,18 @@ class LauncherReport(Record):
     """The ids without a result because another test ended the program that they share."""
     executed: tuple[tuple[str, tuple[int, ...]], ...] = ()
     measured: bool = False
+
+
+def exit_code_problem(code: int, *, failed: bool, complete: bool) -> str:
+    """Why an exit code does not fit the results; empty if it does.
+
+    `complete`: each of the tests is known, so nothing but a failed one explains another code than 0.
+    """
+    if failed and code == 0:
+        return "The exit code is 0 although a test failed."
+    if complete and not failed and code != 0:
+        return f"The exit code is {code} although no test failed."
+    return ""
 
 
 class CopiedTests(Record):
@@ -240,6 +252,13 @@ class Launcher(ABC):
     @abstractmethod
     def read_all(self, answer: SupervisorAnswer) -> LauncherReport:
         """The reports about all tests, by their ids; a file that could not be loaded is one of them."""
+
+    @abstractmethod
+    def replay(self, ids: Sequence[str], contents: Mapping[str, bytes], seconds: float) -> ReplayProgram | None:
+        """Programs that call those of these tests which do not need their framework; None if all do.
+
+        `contents` has the files with the tests; the calls are repeated for `seconds`.
+        """
 
     def readable(self, output: bytes) -> bytes:
         """The output in a readable form for people."""

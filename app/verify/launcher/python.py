@@ -11,7 +11,6 @@ from random import Random
 from typing import Any
 
 from app.core.python_source import python_literal
-from app.core.verification import Status
 from app.verify.frameworks import PATH_VARIABLE, SuiteCommand, needs_shell
 from app.verify.launcher.base import (
     START,
@@ -21,11 +20,12 @@ from app.verify.launcher.base import (
     StepEnd,
     SupervisorAnswer,
     SupervisorStep,
+    exit_code_problem,
     with_program,
 )
 from app.verify.launcher.python_copies import FunctionLocation, PythonCopies
 from app.verify.launcher.replay_text import program_text, replayed
-from app.verify.reports import CaseResult, plain_id
+from app.verify.reports import RANK, CaseResult, Outcomes, plain_id
 
 _PYTHON = re.compile(r"python[\d.]*$")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
@@ -43,7 +43,6 @@ OTHER_ENVIRONMENT: Mapping[str, str] = {
 """A time zone with summer time, and text files of ASCII unless the code says otherwise."""
 REPLAY_PAUSE = 1.5
 """Seconds after which the tests are called once more."""
-_RANK: Mapping[Status, int] = {"failed": 3, "error": 2, "passed": 1, "skipped": 0}
 _FRAMEWORKS = frozenset({"pytest", "py.test", "unittest", "manage.py"})
 
 
@@ -53,8 +52,6 @@ class PythonLauncher(Launcher):
 
     suite: SuiteCommand
     framework: str
-    directory: str
-    modules: str
     python: str
     as_module: bool
     arguments: tuple[str, ...]
@@ -85,8 +82,6 @@ class PythonLauncher(Launcher):
         return cls(
             suite=suite,
             framework=framework,
-            directory=suite.directory,
-            modules=suite.modules,
             python=pythons[-1] if pythons else "python3",
             as_module=framework != "pytest" or bool(pythons) or "-m" in words[:at],
             arguments=tuple(words[at + 1 :]),
@@ -102,14 +97,14 @@ class PythonLauncher(Launcher):
             "framework": self.framework,
             "ids": list(ids),
             "arguments": list(self.arguments),
-            "directory": self.directory,
+            "directory": self.suite.directory,
             "as_module": self.as_module,
             "environment": dict(self.environment),
             "watch": list(watch),
         }
         step = SupervisorStep(
             argv=(self.python, "-c", START),
-            cwd=self.directory,
+            cwd=self.suite.directory,
             timeout=timeout,
             drop=("PYTHON",),
             prelude=with_program("python_tests.py"),
@@ -142,29 +137,25 @@ class PythonLauncher(Launcher):
         return whole.rpartition("::")[0] if whole.count("::") > 1 else whole
 
     def copier(self, contents: Mapping[str, bytes], random: Random) -> PythonCopies:
-        return PythonCopies(self.framework == "pytest", self.modules, contents, random)
+        return PythonCopies(self.framework == "pytest", self.suite.modules, contents, random)
 
     def replay(self, ids: Sequence[str], contents: Mapping[str, bytes], seconds: float) -> ReplayProgram | None:
-        """Programs that call those of these tests which do not need their framework; None if all do.
-
-        `contents` has the files with the tests; the calls are repeated for `seconds`.
-        """
         if self.framework not in ("pytest", "unittest"):
             return None
         places = self.places(ids, contents)
-        found = replayed(places, contents, self.modules, self.directory)
+        found = replayed(places, contents, self.suite.modules, self.suite.directory)
         if not found.ids:
             return None
         around_tests = (
             {str(PurePosixPath(path).parent) for path in found.paths} if self.framework == "pytest" else set[str]()
         )
-        around = {self.directory or ".", self.modules or ".", *around_tests}
-        paths = sorted(os.path.relpath(path, self.directory or ".") for path in around)
+        around = {self.suite.directory or ".", self.suite.modules or ".", *around_tests}
+        paths = sorted(os.path.relpath(path, self.suite.directory or ".") for path in around)
         job = {"files": found.files, "paths": paths, "seconds": seconds, "pause": REPLAY_PAUSE}
         steps = tuple(
             SupervisorStep(
                 argv=(self.python, *options, "-c", program),
-                cwd=self.directory,
+                cwd=self.suite.directory,
                 timeout=REPLAY_TIMEOUT + 10 * seconds,
                 env={**self.environment, **environment},
                 prelude=before + with_program("python_replay.py"),
@@ -188,7 +179,7 @@ class PythonLauncher(Launcher):
         if self.framework == "pytest":
             return (name.partition("::")[0],)
         parts = name.split(".")
-        start = f"{self.modules}/" if self.modules else ""
+        start = f"{self.suite.modules}/" if self.suite.modules else ""
         stems = ["/".join(parts[:end]) for end in range(1, len(parts))]
         return tuple(f"{start}{stem}{end}" for stem in stems for end in (".py", "/__init__.py"))
 
@@ -208,6 +199,10 @@ _ELSEWHERE = {
     "own": "The test framework is the project itself.",
     "apart": "The tests are executed by several processes.",
 }
+
+
+def _any_failed(outcomes: Mapping[str, Outcomes]) -> bool:
+    return any(outcome.failed for found in outcomes.values() for _, outcome in found)
 
 
 class _ReportReader:
@@ -255,7 +250,7 @@ class _ReportReader:
         # A whole suite of unittest may have a test class twice; the worse result counts.
         if known is not None and not name.startswith("setUp") and (self._ids or self._pytest):
             self._problem = self._problem or f"{plain_id(name)} was reported twice."
-        if known is None or _RANK[outcome.status] >= _RANK[known.status]:
+        if known is None or RANK[outcome.status] >= RANK[known.status]:
             self._tests[name] = outcome
 
     def report(self, ended: StepEnd, watch: Sequence[str]) -> LauncherReport:
@@ -275,12 +270,12 @@ class _ReportReader:
         outcomes = {name: ((name, outcome),) for name, outcome in tests.items()}
         outcomes |= {path: ((path, CaseResult("error", text, plain=False)),) for path, text in self._files.items()}
         found = self.report(ended, ())
-        failed = any(one.status in ("failed", "error") for each in outcomes.values() for _, one in each)
-        agrees = ended.timed_out or not (failed and ended.exit_code == 0)
-        problem = found.problem or ("" if agrees else "The exit code is 0 although a test failed.")
+        problem = found.problem
+        if not problem and not ended.timed_out:
+            problem = exit_code_problem(ended.exit_code, failed=_any_failed(outcomes), complete=False)
         return found.model_copy(update={"outcomes": outcomes, "problem": problem})
 
-    def _outcomes(self, name: str) -> tuple[tuple[str, CaseResult], ...]:
+    def _outcomes(self, name: str) -> Outcomes:
         separators = ("[", "::") if self._pytest else (".", " ")
         below = tuple(name + separator for separator in separators)
         found = [(one, outcome) for one, outcome in self._tests.items() if one == name or one.startswith(below)]
@@ -295,17 +290,12 @@ class _ReportReader:
         ]
         return tuple((name, self._tests[one]) for one in around[:1])
 
-    def _disagreement(self, ended: StepEnd, outcomes: Mapping[str, tuple[tuple[str, CaseResult], ...]]) -> str:
+    def _disagreement(self, ended: StepEnd, outcomes: Mapping[str, Outcomes]) -> str:
         if ended.timed_out:
             return ""
         if self._end is None:
             return f"The tests did not come to their end (exit code {ended.exit_code})."
         if self._end != ended.exit_code:
             return f"The exit code is {ended.exit_code}, and the framework's own was {self._end}."
-        failed = any(one.status in ("failed", "error") for found in outcomes.values() for _, one in found)
-        whole = bool(outcomes) and all(outcomes.values())
-        if failed and ended.exit_code == 0:
-            return "The exit code is 0 although a chosen test failed."
-        if whole and not failed and ended.exit_code != 0:
-            return f"The exit code is {ended.exit_code} although no chosen test failed."
-        return ""
+        complete = bool(outcomes) and all(outcomes.values())
+        return exit_code_problem(ended.exit_code, failed=_any_failed(outcomes), complete=complete)

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from tree_sitter import Node
 
 from app.core.text import plain
-from app.core.verification import Status
 from app.repo.grammars import language_of, with_tree
 from app.verify.frameworks import FrameworkName, SuiteCommand
 from app.verify.launcher.base import (
@@ -35,9 +34,10 @@ from app.verify.launcher.base import (
     different_digits,
     different_number,
     different_text,
+    exit_code_problem,
     written,
 )
-from app.verify.reports import CaseResult
+from app.verify.reports import CaseResult, Outcomes
 from app.verify.sources.parsed_sources import text_of
 
 _REPORTERS = Path(__file__).with_name("reporters")
@@ -144,10 +144,6 @@ class ScriptLauncher(Launcher):
         return name.partition("::")[0]
 
     def replay(self, ids: Sequence[str], contents: Mapping[str, bytes], seconds: float) -> ReplayProgram | None:
-        """Programs that call those of these tests which do not need their framework; None if all do.
-
-        `contents` has the files with the tests; the calls are repeated for `seconds`.
-        """
         framework = self.suite.framework
         if framework == "mocha" or self.suite.directory:
             return None
@@ -228,7 +224,7 @@ class ScriptReports:
         match message:
             case ["test", str(file), list(titles), "passed" | "failed" | "skipped" as status, str(failure)]:
                 name = f"{file}::{self._separator.join(map(str, titles))}"
-                self._tests.setdefault(name, []).append(CaseResult(_status(status), failure))
+                self._tests.setdefault(name, []).append(CaseResult(status, failure))
             case ["file", str(file), str(failure)]:
                 self._files[file] = failure
             case ["end"]:
@@ -236,12 +232,12 @@ class ScriptReports:
             case _:
                 self.problem = self.problem or "A result has a form that our program does not send."
 
-    def all_of_it(self) -> dict[str, tuple[tuple[str, CaseResult], ...]]:
+    def all_of_it(self) -> dict[str, Outcomes]:
         found = {name: tuple((name, outcome) for outcome in each) for name, each in self._tests.items()}
         errors = {path: ((path, CaseResult("error", text, plain=False)),) for path, text in self._files.items()}
         return {**errors, **found}
 
-    def outcomes(self, name: str, output: bytes) -> tuple[tuple[str, CaseResult], ...]:
+    def outcomes(self, name: str, output: bytes) -> Outcomes:
         if name in self._tests:
             return tuple((name, outcome) for outcome in self._tests[name])
         file = name.partition("::")[0]
@@ -264,23 +260,15 @@ class ScriptReports:
             return ""
         if not self._ended:
             return f"The tests did not come to their end (exit code {ended.exit_code})."
-        return "The exit code is 0 although a test failed." if self._failed and ended.exit_code == 0 else ""
+        return exit_code_problem(ended.exit_code, failed=self._failed, complete=False)
 
     def disagreement(self, ended: StepEnd) -> str:
         if ended.timed_out:
             return ""
         if not self._ended and not self._tests:
             return ""  # nothing at all was reported: the framework itself may not have started
-        if wrong := self.contradiction(ended):
-            return wrong
-        if not self._failed and ended.exit_code != 0 and self._tests:
-            return f"The exit code is {ended.exit_code} although no test failed."
-        return ""
-
-
-def _status(word: str) -> Status:
-    words: Mapping[str, Status] = {"passed": "passed", "failed": "failed", "skipped": "skipped"}
-    return words[word]
+        complete = bool(self._tests)
+        return self.contradiction(ended) or exit_code_problem(ended.exit_code, failed=self._failed, complete=complete)
 
 
 def _message(text: str) -> Any:

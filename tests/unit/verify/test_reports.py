@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.verify.launcher import report_lines
+from app.verify.launcher.base import exit_code_problem
 from app.verify.reports import (
     MAX_DEPTH,
     MAX_ID,
@@ -376,3 +377,18 @@ def test_ids_have_no_control_characters_and_an_end() -> None:
     (only,) = report
     assert "\n" not in only
     assert len(only) == MAX_ID
+
+
+@pytest.mark.parametrize(
+    ("code", "failed", "complete", "problem"),
+    [
+        (0, False, True, ""),
+        (0, True, True, "The exit code is 0 although a test failed."),
+        (0, True, False, "The exit code is 0 although a test failed."),
+        (1, True, True, ""),
+        (5, False, True, "The exit code is 5 although no test failed."),
+        (5, False, False, ""),
+    ],
+)
+def test_exit_code_has_to_fit_the_results(code: int, failed: bool, complete: bool, problem: str) -> None:
+    assert exit_code_problem(code, failed=failed, complete=complete) == problem
