@@ -41,6 +41,7 @@ class Tree(Protocol):
 
 
 Mode = Literal["100644", "100755", "120000"]
+LINK: Mode = "120000"
 
 
 class FileChange(Record):

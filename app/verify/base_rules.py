@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, cast
 
-from app.core.patch import FileChange, Mode, Patch, Tree
+from app.core.patch import LINK, FileChange, Mode, Patch, Tree
 from app.core.text import plain
 from app.core.verification import ExistingTestChange
 from app.repo.grammars import language_of
@@ -228,7 +228,7 @@ def support_files(base: Tree, patch: Patch, tests: Iterable[bytes]) -> tuple[str
     changed = [path for path in patch.paths() if path in entries and language_of(path) and not is_test_path(path)]
     if not changed:
         return ()
-    small = [path for path, entry in entries.items() if entry.mode != "120000" and entry.size <= MAX_SIZE]
+    small = [path for path, entry in entries.items() if entry.mode != LINK and entry.size <= MAX_SIZE]
     settings = {path: _settings(path, text) for path, text in _texts(base, small) if _may_configure(path)}
     named = [path for path in changed if _NAMED.search(f"/{path}") or _is_named_by(path, settings.values())]
     if not named or len(small) > MAX_FILES:

@@ -97,9 +97,8 @@ def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) 
     suite = find_suite(tree, test)
     files = ManifestFiles(tree)
     before = surroundings.committed + timedelta(days=1)
-    aged = surroundings.today - surroundings.committed > AGED
-    recent = not aged and surroundings.today - surroundings.committed > RECENT
-    dated = before.isoformat() if aged or recent else ""
+    age = surroundings.today - surroundings.committed
+    dated = before.isoformat() if age > RECENT else ""
     if suite is None and "package.json" in files and not _has_python(files):
         suite = SuiteCommand(command="")
     if (
@@ -107,7 +106,7 @@ def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) 
         or suite.framework in {"pytest", "unittest"}
         or (suite.framework in {"script", "other"} and _has_python(files))
     ):
-        found = _python(tree, suite, surroundings, test, dated, aged=aged)
+        found = _python(tree, suite, surroundings, test, dated, aged=age > AGED)
     else:
         known = suite if suite.command else None
         node = choose_node(

@@ -264,7 +264,7 @@ class ControlRunner:
     texts: Mapping[str, str]
     """The failures of `red` on the base."""
     base: Repeats | None = None
-    """The runs on the base, if they are not known yet."""
+    """The runs on the base, if the caller just made them; their exit codes and repeats are checked too."""
     existing: Callable[[], TestSelection] | None = None
     """Tests of the suite that pass on the base, as they are there; the nearest first. None: conditions are not
     altered."""
@@ -326,7 +326,7 @@ class ControlRunner:
                 made = await asyncio.to_thread(self.trees.variant, lambda _tree, patch, _seed: altered.applied(patch))
                 name, patch = f"{name}-altered", made or patch
             watch = None if altered else lines
-            return await self.runs.once(name, selection, patch, repeated=True, timeout=timeout, watch=watch)
+            return await self.runs.once(name, selection, patch, copies=False, timeout=timeout, watch=watch)
 
         altered = [Altered(path, condition) for path, conditions in found.items() for condition in conditions]
         random = Random(randbits(64))  # noqa: S311 - nobody can see it before
@@ -386,7 +386,7 @@ class ControlRunner:
             return Control(name=name, outcome="not_applicable", detail="no such variant of these sources can be made.")
         expected = of or (self.red if red else frozenset(self.selection.ids))
         selection = self.selection.model_copy(update={"ids": tuple(i for i in self.selection.ids if i in expected)})
-        run = await self.runs.once(f"{self.name}-{label}", selection, patch, repeated=not copies)
+        run = await self.runs.once(f"{self.name}-{label}", selection, patch, copies=copies)
         if run.untrusted:
             return Control(name=name, outcome="failed", detail=run.untrusted)
         wrong = [each for each in selection.ids if passed(run, each) == red]

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from app.core.patch import Tree
+from app.core.patch import LINK, Tree
 from app.core.text import listed, words
 from app.core.yaml_and_toml import toml_table
 from app.sandbox.setup.declared.node import EVERY, OF_EACH, node_scripts, prints_tap
@@ -65,7 +65,7 @@ def project_directories(tree: Tree) -> list[ProjectDirectory]:
     sizes = {
         path: entry.size
         for path, entry in tree.entries().items()
-        if entry.mode != "120000" and _NOT_OURS.isdisjoint(path.split("/")[:-1])
+        if entry.mode != LINK and _NOT_OURS.isdisjoint(path.split("/")[:-1])
     }
     directories = {""}
     for path in sizes:
@@ -162,12 +162,12 @@ def _client(place: ProjectDirectory) -> str:
 
 def framework_of(script: str) -> FrameworkName:
     """The framework that a script's text names."""
-    words = {PurePosixPath(word).name for word in re.split(r"[\s;&|]+", script)}
+    programs = {PurePosixPath(word).name for word in re.split(r"[\s;&|]+", script)}
     names: tuple[FrameworkName, ...] = ("vitest", "jest", "mocha", "borp")
     for name in names:
-        if name in words:
+        if name in programs:
             return name
-    return "node" if re.search(r"\bnode\b.*\s--test\b", script) or "node" in words else "other"
+    return "node" if re.search(r"\bnode\b.*\s--test\b", script) or "node" in programs else "other"
 
 
 def node_flags(script: str) -> str:
@@ -175,13 +175,13 @@ def node_flags(script: str) -> str:
     if _SCRIPT_OPERATORS.search(script):
         return ""
     try:
-        first, *words = shlex.split(script)
+        first, *arguments = shlex.split(script)
     except ValueError:
         return ""
-    if first != "node" or "--test" not in words:
+    if first != "node" or "--test" not in arguments:
         return ""
     flags, previous = ["node"], ""
-    for word in words:
+    for word in arguments:
         if word.startswith("-") or previous in _VALUE_FLAGS:
             flags.append(word)
         previous = word
@@ -250,13 +250,13 @@ def _through(command: str, detected: SuiteCommand | None) -> FrameworkName:
 def _recognise_pytest(command: _ConfiguredCommand) -> SuiteCommand:
     """pytest adds up the paths it is given, so the configured ones must be replaced by the chosen tests."""
     try:
-        first, *words = shlex.split(command.rest)
+        first, *arguments = shlex.split(command.rest)
     except ValueError:
         return replace(command.suite, framework="pytest")
     entries = command.tree.entries()
     directories = {path.rsplit("/", end)[0] for path in entries for end in range(1, path.count("/") + 1)}
     kept, previous = [first], first
-    for word in words:
+    for word in arguments:
         path = word.split("::")[0].rstrip("/").removeprefix("./")
         chosen = word in (".", "./") or path in entries or path in directories or _matches(path, entries)
         if not chosen or previous in _PYTEST_VALUES:
@@ -314,24 +314,26 @@ def _recognise_node(command: _ConfiguredCommand) -> SuiteCommand:
 
 def _recognise_node_program(command: _ConfiguredCommand) -> SuiteCommand:
     """A program of the tests themselves."""
-    top = next(place for place in project_directories(command.tree) if not place.directory)
+    top = project_directories(command.tree)[0]
     tap = prints_tap(_package(top), command.rest.split())
     return replace(command.suite, framework="tap" if tap else _through(command.rest, command.detected))
 
 
 def _recognise_by_files(command: _ConfiguredCommand) -> SuiteCommand:
-    """`bun test` and borp: words that choose among test files are replaced by the chosen files."""
-    words = command.rest.split()
-    name: FrameworkName = "bun" if words[0] == "bun" else "borp"
+    """`bun test` and borp: arguments that choose among test files are replaced by the chosen files."""
+    arguments = command.rest.split()
+    name: FrameworkName = "bun" if arguments[0] == "bun" else "borp"
     first = 2 if name == "bun" else 1
-    kept = [word for at, word in enumerate(words) if word.startswith("-") or words[at - 1] in _FILE_RUNNER_VALUES]
-    narrowed = " ".join([*words[:first], *(word for word in kept if word not in words[:first])])
+    kept = [
+        word for at, word in enumerate(arguments) if word.startswith("-") or arguments[at - 1] in _FILE_RUNNER_VALUES
+    ]
+    narrowed = " ".join([*arguments[:first], *(word for word in kept if word not in arguments[:first])])
     return replace(command.suite, framework=name, narrowed=command.launcher + narrowed)
 
 
 def _recognise_go(command: _ConfiguredCommand) -> SuiteCommand:
-    words = [word for word in command.rest.split() if word != "." and not word.startswith(("./", "..."))]
-    return replace(command.suite, framework="go", narrowed=command.launcher + " ".join(words))
+    arguments = [word for word in command.rest.split() if word != "." and not word.startswith(("./", "..."))]
+    return replace(command.suite, framework="go", narrowed=command.launcher + " ".join(arguments))
 
 
 def _recognise_maven(command: _ConfiguredCommand) -> SuiteCommand:
@@ -377,7 +379,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[_ConfiguredCommand], SuiteCommand
 
 
 def _node_script(tree: Tree, suite: SuiteCommand) -> SuiteCommand:
-    top = next(place for place in project_directories(tree) if not place.directory)
+    top = project_directories(tree)[0]
     found = node_suite(top)
     return replace(suite, framework=found.framework, narrowed=found.narrowed) if found else suite
 

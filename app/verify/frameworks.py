@@ -281,7 +281,7 @@ WORKSPACES: Mapping[FrameworkName, FrameworkName] = {
     "vitest": "vitest-workspace",
     "mocha": "mocha-workspace",
 }
-"""Of a runner the framework of a command that starts it in every package."""
+"""Maps a runner to the framework of a command that starts it in every package."""
 _NPM_QUIET = {"CI": "true", "npm_config_update_notifier": "false"}
 _NODE_REPORTERS = (
     "--test-reporter=spec --test-reporter-destination=stdout "

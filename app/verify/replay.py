@@ -86,8 +86,8 @@ PHASES: Mapping[ControlName, Mapping[str, str]] = {
         "task": "in a callback",
     },
     "children_end": {
-        "forked_end": "to come to its end in a forked process, so its result there is not known",
-        "worker_end": "to come to its end in a worker, so its result there is not known",
+        "forked_end": "to finish in a forked process, so its result there is not known",
+        "worker_end": "to finish in a worker, so its result there is not known",
     },
     "arguments_stay": {
         "arguments": "if calls have to leave their arguments as they are, as on the base",
@@ -119,7 +119,7 @@ class Replayed:
 
     def outcome(self, phase: str, name: str) -> tuple[str, str]:
         if phase == "ended":
-            return ("ended", "the process did not come to its end") if self.report.unfinished else ("", "")
+            return ("ended", "the process did not finish") if self.report.unfinished else ("", "")
         return self.report.outcomes.get(phase, {}).get(name, ("", ""))
 
     def failures(self) -> Iterator[tuple[str, str]]:
@@ -165,10 +165,9 @@ async def replay_tests(
 
 
 def head_only_failures(head: Replayed, base: Replayed, texts: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The failures on the head that are not the tests' own: those of tests that end on the base as they do there.
+    """The failures on the head that the base does not explain. `texts` are the framework's failure texts on the base.
 
-    `texts` are the failure texts of the framework on the base. A test that ends in another way there without the
-    framework needs it; one that ends in another way under a condition is not made for that.
+    A test is excused if, without its framework or under the same condition, it already ends differently on the base.
     """
     return [found for found in head.failures() if not _excused(*found, head, base, texts)]
 
@@ -207,7 +206,7 @@ def replay_controls(head: Replayed, failures: list[tuple[str, str]], odd: list[s
     if head.report.problem:
         return [Control(name=name, outcome="failed", detail=head.report.problem) for name in REPLAY_CONTROLS]
     if head.why_not or (head.report.unfinished and not failures):
-        detail = head.why_not or "without their framework these tests do not come to their end on the base, either."
+        detail = head.why_not or "without their framework these tests do not finish on the base, either."
         return [Control(name=name, outcome="not_run", detail=detail) for name in REPLAY_CONTROLS]
     found: list[Control] = []
     for control, phases in PHASES.items():

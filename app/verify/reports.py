@@ -174,7 +174,7 @@ def _module(file: str) -> str:
 def read_lines(data: bytes, *, stopped: bool = False) -> Report | None:
     """What our own reporters write: a line of JSON for each test that ended, with the process that executed it.
 
-    The tests of a process that did not come to its end count only if it was `stopped`. Lines of any other form are not
+    The tests of a process that did not finish count only if it was `stopped`. Lines of any other form are not
     ours.
     """
     found: list[tuple[int, str, CaseResult]] = []

@@ -373,7 +373,7 @@ def layout_of_tests(tree: Tree, suite: SuiteCommand, *, listed: int = MAX_LISTED
     directories = Counter(str(PurePosixPath(path).parent) for path in files)
     lines = [f"The suite is executed with: {suite.command}", f"Ids of tests: {_IDS.get(suite.framework, 'none')}"]
     if suite.directory:
-        lines.append(f"The project stands in {suite.directory}/.")
+        lines.append(f"The project is in {suite.directory}/.")
     if files and listed:
         found = ", ".join(f"{directory}/ ({count})" for directory, count in directories.most_common(listed))
         lines += [f"Test files by directory: {found}", f"Some of them: {', '.join(files[:listed])}"]

@@ -41,22 +41,22 @@ async def run_selected(
     timeout: float,
     watch: Mapping[str, Set[int]] | None = None,
     seed: int,
-    negative_controls: bool = True,
+    copies: bool = True,
 ) -> TestRun:
     """Run only these tests on base (patch None) or base plus patch, in a fresh sandbox, the selection's files on top.
 
     `watch` requests the executed lines of these files. `seed` decides the tests' order, and the copies' names. With
-    `negative_controls`, copies of the tests that passed are run too; a run in which one ends wrongly is `untrusted`.
+    `copies`, copies of the tests that passed are run too; a run in which one ends wrongly is `untrusted`.
     Raises ValueError if the suite's framework cannot run chosen tests.
     """
     launcher = launcher_of(suite)
     shown = narrow(suite, selection.ids)
-    trial = _Trial(launcher, selection, borrow, patch, name, timeout, Random(seed))  # noqa: S311 - no secret
-    run, passed, contents = await trial.run(shown, sorted(watch or ()))
-    if run.untrusted or run.execution.timed_out or not negative_controls:
+    runs = _SelectionRuns(launcher, selection, borrow, patch, name, timeout, Random(seed))  # noqa: S311 - no secret
+    run, passed, contents = await runs.run(shown, sorted(watch or ()))
+    if run.untrusted or run.execution.timed_out or not copies:
         return run
-    problem = await trial.contradiction(passed, contents) if passed else ""
-    unchecked = tuple(one for one, status in run.results if status == "passed" and one not in trial.checked)
+    problem = await runs.contradiction(passed, contents) if passed else ""
+    unchecked = tuple(one for one, status in run.results if status == "passed" and one not in runs.checked)
     return run.model_copy(update={"untrusted": problem, "unchecked": unchecked})
 
 
@@ -76,12 +76,12 @@ async def contradiction(
     `contents` has the files with the tests.
     """
     selection = TestSelection(ids=tuple(passed))
-    trial = _Trial(launcher_of(suite), selection, borrow, patch, name, timeout, Random(seed))  # noqa: S311 - no secret
-    return await trial.contradiction(passed, contents)
+    runs = _SelectionRuns(launcher_of(suite), selection, borrow, patch, name, timeout, Random(seed))  # noqa: S311 - no secret
+    return await runs.contradiction(passed, contents)
 
 
 @dataclass
-class _Trial:
+class _SelectionRuns:
     """The runs of one selection on one tree, each in its own sandbox."""
 
     launcher: Launcher
@@ -143,9 +143,10 @@ class _Trial:
         return await self._alone(copies)
 
     async def _alone(self, copies: CopiedTests) -> str:
-        """The same for the test that always fails, if its failure was only seen as that of the others.
+        """Run the always-failing test by itself, if so far it failed only together with others.
 
-        Copies that cannot be compiled make all tests of their package fail.
+        Returns why the results are not trusted, or ''. Copies that cannot be compiled make all tests of their package
+        fail.
         """
         if self._plainly_failed or not copies.failing:
             return ""
@@ -261,7 +262,7 @@ class RunsSelected(Protocol):
         timeout: float,
         watch: Mapping[str, Set[int]] | None = None,
         seed: int,
-        negative_controls: bool = True,
+        copies: bool = True,
     ) -> TestRun: ...
 
 
@@ -331,10 +332,10 @@ class Runs:
         patch: Patch | None,
         *,
         watch: Mapping[str, Set[int]] | None = None,
-        repeated: bool = False,
+        copies: bool = True,
         timeout: float | None = None,
     ) -> TestRun:
-        """Raises ValueError if the suite's framework cannot run chosen tests. `repeated` runs have no copies."""
+        """Raises ValueError if the suite's framework cannot run chosen tests. Repeats of a run need no `copies`."""
         return await self.run(
             self.suite,
             selection,
@@ -344,7 +345,7 @@ class Runs:
             timeout=timeout or self.timeout,
             watch=watch,
             seed=secrets.randbits(32),
-            negative_controls=not repeated,
+            copies=copies,
         )
 
     async def repeated(self, name: str, selection: TestSelection, patch: Patch | None) -> Repeats:
@@ -354,7 +355,7 @@ class Runs:
     async def again(
         self, name: str, selection: TestSelection, patch: Patch | None, first: TestRun, *, besides: int = 0
     ) -> Repeats:
-        """The runs that follow a first one, less those that are made `besides`."""
+        """Repeat a first run as often as its duration allows. `besides` of the repeats are made elsewhere."""
         more = repetition_count(first.execution.seconds) - 1 - besides if not first.untrusted else 0
-        others = [self.once(name, selection, patch, repeated=True) for _ in range(more)]
+        others = [self.once(name, selection, patch, copies=False) for _ in range(more)]
         return Repeats((first, *await gather_all(*others)))

@@ -17,7 +17,7 @@ from app.verify.reports import Report, collect, go_output, shared_cause
 
 REPORT_CHUNK = 4 * 1024**2
 MAX_REPORT = 64 * 1024**2
-CONTROL = "[the harness added a test that must fail, and it failed]"
+IT_FAILED = "[the harness added a test that must fail, and it failed]"
 
 # Some old versions and settings reject the request for a report; then the suite is run as it is.
 _REPORT_REFUSED = re.compile(
@@ -79,15 +79,16 @@ async def launch(
     *,
     timeout: float,
     only: tuple[str, ...] | None = None,
-    control: FailingTest | None = None,
+    failing_test: FailingTest | None = None,
     expected: bool = True,
 ) -> SuiteResult | None:
-    """The same by the harness's own launcher, whose results the tested code cannot write; None if there is none.
+    """Run the suite, or only these tests, with the harness's own launcher, so that tested code cannot forge results.
 
-    `control` has to be reported as failed if that is `expected`; it is not among the results.
+    Returns None if the framework has no launcher. `failing_test` has to be reported as failed if that is `expected`;
+    it is not among the results.
     """
     shown = suite.command if only is None else narrow(suite, only)
-    targets = shown if only is None or control is None else narrow(suite, (*only, control.file.path))
+    targets = shown if only is None or failing_test is None else narrow(suite, (*only, failing_test.file.path))
     launcher = suite_launcher(suite)
     if launcher is None:
         return None
@@ -98,10 +99,10 @@ async def launch(
         return SuiteResult(execution=execution, launched=True, untrusted=answer.problem)
     report = launcher.read_all(answer)
     outcomes = {name: outcome for found in report.outcomes.values() for name, outcome in found}
-    failed = outcomes.pop(control.id, None) if control else None
+    failed = outcomes.pop(failing_test.id, None) if failing_test else None
     seen = failed is not None and failed.status == "failed"
     problem = report.problem
-    if control is not None and expected and not seen and not execution.timed_out:
+    if failing_test is not None and expected and not seen and not execution.timed_out:
         problem = problem or "A test that must fail was not reported as failed."
     if problem:
         return SuiteResult(execution=execution, launched=True, untrusted=problem)
@@ -109,14 +110,14 @@ async def launch(
     code = execution.exit_code
     if seen:
         alone = code == 1 and not any(case.failed for case in cases.values())
-        update = {"exit_code": 0 if alone else code, "excerpt": f"{execution.excerpt}\n{CONTROL}"}
+        update = {"exit_code": 0 if alone else code, "excerpt": f"{execution.excerpt}\n{IT_FAILED}"}
         execution = execution.model_copy(update=update)
     if not cases and code != 0:
         return SuiteResult(execution=execution, partial=_partial(execution, None, timeout), launched=True)
     if cases and not output.strip():  # our recorder of unittest prints nothing
         execution = execution.model_copy(update={"excerpt": excerpt(_failures(cases).encode())})
-    result = _with_cases(execution, cases, timeout)
-    return result.model_copy(update={"launched": True, "control": control.neighbour if control and seen else ""})
+    neighbour = failing_test.neighbour if failing_test and seen else ""
+    return _with_cases(execution, cases, timeout).model_copy(update={"launched": True, "control": neighbour})
 
 
 class SuiteMeasurement(NamedTuple):

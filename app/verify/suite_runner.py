@@ -137,10 +137,10 @@ class SuiteRunner:
 
     async def _on_base(self, only: tuple[str, ...] | None) -> SuiteResult:
         if suite_launcher(self.command) is not None:
-            control = await asyncio.to_thread(self._control)
-            async with self.borrow("suite-base", _with(None, control)) as sandbox:
+            failing_test = await asyncio.to_thread(self._failing_test)
+            async with self.borrow("suite-base", _with_failing_test(None, failing_test)) as sandbox:
                 found = await launch(
-                    sandbox, self.command, timeout=self.limit, only=only, control=control, expected=False
+                    sandbox, self.command, timeout=self.limit, only=only, failing_test=failing_test, expected=False
                 )
             if found is not None and found.count not in (None, TestCount()):
                 return found
@@ -153,21 +153,21 @@ class SuiteRunner:
         """Executed as the base was, with a test that has to fail if it was reported there."""
         self.progress.report("verification", f"suite on the head: `{self.command.command}`")
         with waiting_for(self.progress, "the suite on the head"):
-            return await self._executed("suite-head", patch, limit, base, only)
+            return await self._run_as_base("suite-head", patch, limit, base, only)
 
-    async def _executed(
+    async def _run_as_base(
         self, name: str, patch: Patch, limit: float, base: SuiteResult, only: tuple[str, ...] | None
     ) -> SuiteResult:
-        control = FailingTest.next_to(base.control, self.command) if base.control else None
+        failing_test = FailingTest.next_to(base.control, self.command) if base.control else None
         if base.launched:
-            async with self.borrow(name, _with(patch, control)) as sandbox:
-                found = await launch(sandbox, self.command, timeout=limit, only=only, control=control)
+            async with self.borrow(name, _with_failing_test(patch, failing_test)) as sandbox:
+                found = await launch(sandbox, self.command, timeout=limit, only=only, failing_test=failing_test)
             if found is not None:
                 return found
         async with self.borrow(name, patch) as sandbox:
             return await measure(sandbox, self.command, timeout=limit, only=only)
 
-    def _control(self) -> FailingTest | None:
+    def _failing_test(self) -> FailingTest | None:
         """Beside the first test that is written as ours is."""
         pattern = _WRITTEN_SO.get(self.command.framework)
         if self.tree is None or pattern is None:
@@ -190,8 +190,8 @@ class SuiteRunner:
         limit = max(self.limit, 1.5 * base.execution.seconds + min(self.limit, SLACK))
         judged = await asyncio.to_thread(JudgedPatch.of, tree, patch)
         head = base if judged.changes_only_tests else await self.head(judged.ruled, limit, base)
-        found = await self._rechecked(base, head, self._recheck(judged.ruled, limit, base))
-        found = await self._believed(found, judged, limit)
+        found = await self._compare_and_recheck(base, head, self._recheck(judged.ruled, limit, base))
+        found = await self._distrust_if_altered_copies_pass(found, judged, limit)
         return await self._with_own_tests(found, judged, limit)
 
     async def _nearest(self, patch: Patch, tree: Tree, base: SuiteResult) -> SuiteComparison:
@@ -212,8 +212,8 @@ class SuiteRunner:
         base = head = _with_partial(await self.base(only=there), partial)
         if not judged.changes_only_tests:
             head = _with_partial(await self.head(judged.ruled, self.limit, base, only=there), partial)
-        found = await self._rechecked(base, head, self._recheck(judged.ruled, self.limit, base, there))
-        found = await self._believed(found, judged, self.limit)
+        found = await self._compare_and_recheck(base, head, self._recheck(judged.ruled, self.limit, base, there))
+        found = await self._distrust_if_altered_copies_pass(found, judged, self.limit)
         found = await self._with_own_tests(found, judged, self.limit, all_of_it=chosen)
         return found.model_copy(update={"nearest": chosen})
 
@@ -229,17 +229,17 @@ class SuiteRunner:
         if base.count in (None, TestCount()):
             return SuiteComparison(command=self.command.command, base=base)
         longer = limit if before else max(limit, 1.5 * base.execution.seconds + min(limit, SLACK))
-        head = await runner._executed("suite-head", judged.ruled, longer, base, files)
+        head = await runner._run_as_base("suite-head", judged.ruled, longer, base, files)
         # A test that is cut off when it runs alone would count as failing: that has the suite's own time.
         enough = max(longer, self.limit)
         recheck = runner._recheck(judged.ruled, enough, base, files)
-        found = await runner._rechecked(base, head, recheck)
+        found = await runner._compare_and_recheck(base, head, recheck)
         if before and (found.newly_failing or found.missing or suite_regression(found)):
             # The base ran these beside other files, without which a test may fail there as well.
             base = await runner._on_base(files)
             if base.count in (None, TestCount()):
                 return SuiteComparison(command=self.command.command, base=base)
-            found = await runner._rechecked(base, head, recheck)
+            found = await runner._compare_and_recheck(base, head, recheck)
         gone = {change.path for change in judged.overridden_changes if change.deleted}
         there = tuple(path for path in files if path not in gone)
         if head.execution.timed_out or not (found.newly_failing or suite_regression(found)):
@@ -248,26 +248,29 @@ class SuiteRunner:
             return found.model_copy(update={"changed_tests": await asyncio.to_thread(judged.removed)})
         return await runner._with_own_tests(found, judged, enough, all_of_it=there)
 
-    async def _believed(self, found: SuiteComparison, judged: JudgedPatch, limit: float) -> SuiteComparison:
-        """Without the head's results if copies of existing tests that have to fail pass there, and not on the base.
+    async def _distrust_if_altered_copies_pass(
+        self, found: SuiteComparison, judged: JudgedPatch, limit: float
+    ) -> SuiteComparison:
+        """Marks the head's results as untrusted if altered copies of existing tests pass there but not on the base.
 
         A regression may be hidden by code that is loaded with some tests only: the nearest to the change are copied.
         """
         base, head = found.base, found.head
         if found.newly_failing or judged.changes_only_tests or base is None or head is None or not head.launched:
             return found
-        ids = await asyncio.to_thread(self._near, judged, {*(base.passing or ())}.intersection(head.passing or ()))
+        both = {*(base.passing or ())}.intersection(head.passing or ())
+        ids = await asyncio.to_thread(self._nearest_tests, judged, both)
         if not ids:
             return found
         self.progress.report("verification", f"copies of {len(ids)} existing tests on the head")
         with waiting_for(self.progress, "copies of existing tests"):
-            wrong = await self._contradicted("suite-copies", ids, judged, judged.ruled, limit)
-            if not wrong or await self._contradicted("suite-base-copies", ids, judged, None, limit):
+            wrong = await self._why_copies_contradict("suite-copies", ids, judged, judged.ruled, limit)
+            if not wrong or await self._why_copies_contradict("suite-base-copies", ids, judged, None, limit):
                 return found
         doubted = SuiteResult(execution=head.execution, launched=True, untrusted=wrong)
         return found.model_copy(update={"head": doubted, "missing": (), "fixed": ()})
 
-    async def _contradicted(
+    async def _why_copies_contradict(
         self, name: str, ids: Sequence[str], judged: JudgedPatch, patch: Patch | None, limit: float
     ) -> str:
         contents = await asyncio.to_thread(self._contents, ids, Overlay(judged.base, patch) if patch else judged.base)
@@ -275,7 +278,7 @@ class SuiteRunner:
             self.command, ids, contents, self.borrow, patch, name=name, timeout=limit, seed=secrets.randbits(32)
         )
 
-    def _near(self, judged: JudgedPatch, names: Iterable[str]) -> tuple[str, ...]:
+    def _nearest_tests(self, judged: JudgedPatch, names: Iterable[str]) -> tuple[str, ...]:
         """Of these tests the nearest to the change, then others. Blocking."""
         changed = [change.path for change in judged.ruled.changes]
         files = (*changed, *self._chosen(judged.base, judged.patch))
@@ -332,7 +335,7 @@ class SuiteRunner:
             return None
         base = found.base or await self.base(only=only)
         with waiting_for(self.progress, "the patch's own tests"):
-            return await self._executed("suite-own-tests", judged.patch, limit, base, only)
+            return await self._run_as_base("suite-own-tests", judged.patch, limit, base, only)
 
     def _recheck(
         self, patch: Patch, limit: float, base: SuiteResult | None, only: tuple[str, ...] | None = None
@@ -344,7 +347,7 @@ class SuiteRunner:
         changed = [change.path for change in patch.changes if not is_test_file(change.path)]
         return nearest(tree, patch, self.guards(changed))
 
-    async def _rechecked(self, base: SuiteResult, head: SuiteResult, second: Recheck) -> SuiteComparison:
+    async def _compare_and_recheck(self, base: SuiteResult, head: SuiteResult, second: Recheck) -> SuiteComparison:
         found = compare(self.command.command, base, head)
         if self.command.note:
             found = found.model_copy(update={"notes": (self.command.note,)})
@@ -355,10 +358,10 @@ class SuiteRunner:
             return await second.of(found)
 
 
-def _with(patch: Patch | None, control: FailingTest | None) -> Patch | None:
-    if control is None:
+def _with_failing_test(patch: Patch | None, failing_test: FailingTest | None) -> Patch | None:
+    if failing_test is None:
         return patch
-    return apply_patch(patch, Patch(base=patch.base if patch else "", changes=(control.file,)))
+    return apply_patch(patch, Patch(base=patch.base if patch else "", changes=(failing_test.file,)))
 
 
 def _with_partial(result: SuiteResult, partial: str) -> SuiteResult:

@@ -99,9 +99,9 @@ def changes_beyond(suite: SuiteComparison, outdated: Collection[str]) -> tuple[s
         failing = [name for name in one.failing if name not in outdated]
         removed = [name for name in one.removed if not any(_last(each) == name for each in outdated)]
         if failing:
-            found.append(f"{one.path}: without this change {_listed(failing)} would fail")
+            found.append(f"{one.path}: without this change {listed(failing, MAX_LISTED)} would fail")
         if removed:
-            found.append(f"{one.path}: {_listed(removed)} removed or renamed")
+            found.append(f"{one.path}: {listed(removed, MAX_LISTED)} removed or renamed")
         if not one.failing and not one.removed:
             found.append(f"{one.path}: without this change the suite would fail")
     return tuple(found)
@@ -109,10 +109,6 @@ def changes_beyond(suite: SuiteComparison, outdated: Collection[str]) -> tuple[s
 
 def _last(name: str) -> str:
     return re.split(r"::|\.", name)[-1]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:MAX_LISTED])}{' …' if len(names) > MAX_LISTED else ''}"
 
 
 def _missing(gone: set[str], before: set[str], now: set[str]) -> set[str]:
@@ -136,10 +132,14 @@ _PROVING: tuple[ControlName, ...] = ("same_conditions", *_TRUSTED)
 """The controls that `proved` requires in addition: without a sandbox nothing is proved."""
 
 CAPS_AT_TESTED: frozenset[ControlName] = frozenset(
-    (
-        *("conditions_agree", "children_end", "results_are_plain", "arguments_stay", "other_calls_agree"),
+    {
+        "conditions_agree",
+        "children_end",
+        "results_are_plain",
+        "arguments_stay",
+        "other_calls_agree",
         "altered_conditions_fail",
-    )
+    }
 )
 """Controls whose failure does not invalidate the test results; they cap the verdict at `tested`."""
 
@@ -280,8 +280,8 @@ def _withdrawn(tests: Sequence[SpecifiedTest], noun: str) -> str:
 
 def _caps(facts: Facts) -> Iterator[Refusal]:
     for cap in facts.caps:
-        listed = "; ".join(cap.findings[:MAX_NAMED])
-        yield Refusal(cap.rule, "unproved" if cap.rule == "sources_changed" else "tested", _CAPS[cap.rule] + listed)
+        findings = "; ".join(cap.findings[:MAX_NAMED])
+        yield Refusal(cap.rule, "unproved" if cap.rule == "sources_changed" else "tested", _CAPS[cap.rule] + findings)
 
 
 _CAUSES = frozenset({"own_equality", "watches_tests"})
@@ -396,7 +396,7 @@ CONTROLS = {
     "repeats_agree": "“repeated runs end the same way”",
     "replay_agrees": "“what the tests call gives the same results without the test framework”",
     "conditions_agree": "“what the tests call gives the same results under other conditions”",
-    "children_end": "“what the tests call comes to its end in a forked process or a worker, too”",
+    "children_end": "“what the tests call also finishes in a forked process or a worker”",
     "results_are_plain": "“results that are compared with plain values have plain types”",
     "arguments_stay": "“calls do not modify arguments or settings that they left alone on the base”",
     "other_calls_agree": "“calls that work in another form on the base still do”",

@@ -350,7 +350,7 @@ class Verifier:
             return derived
         if not derived.ids or derived.on_head != "green":
             return own
-        return _instead(derived, own)
+        return _replacing(derived, own)
 
     async def _reproduce(self, subject: ReproductionSubject, patch: Patch, known: BaselineResult) -> Reproduction:
         self._progress.report("verification", f"reproduction on head and base: {subject.command}")
@@ -399,7 +399,7 @@ class Verifier:
                 await asyncio.shield(sandbox.destroy())
 
 
-def _instead(shown: Reproduction, own: Reproduction | None) -> Reproduction:
+def _replacing(shown: Reproduction, own: Reproduction | None) -> Reproduction:
     """A reproduction that replaces the agent's last one, which shows nothing."""
     if own is None:
         return shown
@@ -410,7 +410,7 @@ def _instead(shown: Reproduction, own: Reproduction | None) -> Reproduction:
 
 def _earlier_result(shown: Reproduction, own: Reproduction | None) -> Reproduction:
     """The result of an earlier reproduction of the agent, with its tests."""
-    found = _instead(shown, own)
+    found = _replacing(shown, own)
     if found.on_head == "green":
         return found
     sentence = f"The agent's earlier reproduction `{found.command}` still fails on the head."

@@ -63,13 +63,13 @@ class ScriptedRuns:
         timeout: float,
         watch: Mapping[str, Set[int]] | None = None,
         seed: int,
-        negative_controls: bool = True,
+        copies: bool = True,
     ) -> TestRun:
         found = self.ends(name, self.names.count(name))
         self.names.append(name)
         self.patches.append((name, patch))
         self.seeds.append(seed)
-        if not negative_controls:
+        if not copies:
             self.without_copies.append(name)
         results = tuple((one, found.get(one, "not_run")) for one in selection.ids)
         failing = [one for one, result in results if result in ("failed", "error")]

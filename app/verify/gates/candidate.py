@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from app.core.patch import FileChange, Patch, Tree
+from app.core.patch import LINK, FileChange, Patch, Tree
 from app.core.verification import GateResult
 
 MAX_DETAILS = 20
-LINK = "120000"
 
 
 @dataclass(frozen=True)

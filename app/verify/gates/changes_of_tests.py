@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any
 
+from app.core.text import listed
 from app.core.verification import GateResult
 from app.core.yaml_and_toml import toml_table
 from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
@@ -39,7 +40,7 @@ def configures_tests(path: str) -> bool:
 
 
 def settings_of_tests(path: str, text: str) -> Any:
-    """The test settings in a file with other contents; None for every other file."""
+    """The part of package.json, pyproject.toml or setup.cfg that configures tests. None for any other file."""
     part = _PARTS.get(PurePosixPath(path).name)
     return None if part is None else part(text)
 
@@ -64,7 +65,7 @@ def _conftest(delta: ChangedPath) -> str:
         {first or second for first, second in _HOOK.findall(text)} for text in (delta.old_text, delta.text or "")
     )
     new = sorted(after - before)
-    hooks = f", with {', '.join(new[:_MAX_NAMED])}{' …' if len(new) > _MAX_NAMED else ''}" if new else ""
+    hooks = f", with {listed(new, _MAX_NAMED)}" if new else ""
     return f"{'a new one ' if delta.created else ''}changes how tests are run{hooks}"
 
 

@@ -14,10 +14,10 @@ from pathlib import PurePosixPath
 import pathspec
 
 from app.config import value_rules
-from app.core.patch import Tree
+from app.core.patch import LINK, Tree
 from app.core.task import AllowedPath
 from app.core.verification import GateResult
-from app.verify.gates.candidate import LINK, CandidatePatch, ChangedPath, displayed_path, gate
+from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
 
 _SEPARATORS = re.compile("[/\\\\\u2044\u2215\u29f5\u29f8]")
 _STREAM = re.compile(r":.*$")

@@ -89,9 +89,9 @@ async def supervise(
     read: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
 ) -> SupervisorAnswer:
-    """Execute the programs in order. `read` are files whose content is wanted as it is before.
+    """Run the programs in order. `read`: files whose contents are returned as they were before the first program.
 
-    Output and messages have the work tree at its usual path.
+    Paths in output and messages are rewritten to /workspace.
 
     `files` are written to a directory that replaces `{place}` in arguments and variables.
     """
@@ -103,7 +103,7 @@ async def supervise(
     done = await sandbox.exec(PYTHON, stdin=stdin.encode(), timeout=timeout, separate_stderr=True)
     parts = done.output.split(nonce.encode())
     if len(parts) != 3:
-        return SupervisorAnswer(problem="The program that starts the tests did not come to its end.")
+        return SupervisorAnswer(problem="The program that starts the tests did not finish.")
     answer = _answer(parts[1], isolated=sandbox.isolated)
     return answer.model_copy(update={"steps": tuple([await _as_inside(sandbox, step) for step in answer.steps])})
 
@@ -221,7 +221,7 @@ class ReplayReport(NamedTuple):
     odd: tuple[OddResult, ...] = ()
     problem: str = ""
     unfinished: bool = False
-    """A program did not come to its end."""
+    """A program did not finish."""
     left: frozenset[str] = frozenset()
     """Tests that turned out to need their framework."""
 

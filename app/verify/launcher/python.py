@@ -294,7 +294,7 @@ class _ReportReader:
         if ended.timed_out:
             return ""
         if self._end is None:
-            return f"The tests did not come to their end (exit code {ended.exit_code})."
+            return f"The tests did not finish (exit code {ended.exit_code})."
         if self._end != ended.exit_code:
             return f"The exit code is {ended.exit_code}, and the framework's own was {self._end}."
         complete = bool(outcomes) and all(outcomes.values())

@@ -263,7 +263,7 @@ def call_in_thread(call: Any) -> Any:
     lock.acquire()
     _thread.start_new_thread(work, ())
     lock.acquire()
-    return found[0] if found else ("thread", "the thread did not come to its end")
+    return found[0] if found else ("thread", "the thread did not finish")
 
 
 def call_in_fork(call: Any) -> Any:

@@ -259,7 +259,7 @@ class ScriptReports:
         if ended.timed_out:
             return ""
         if not self._ended:
-            return f"The tests did not come to their end (exit code {ended.exit_code})."
+            return f"The tests did not finish (exit code {ended.exit_code})."
         return exit_code_problem(ended.exit_code, failed=self._failed, complete=False)
 
     def disagreement(self, ended: StepEnd) -> str:

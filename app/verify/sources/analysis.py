@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from random import Random
 from typing import Concatenate, ParamSpec, TypeVar
 
-from app.core.patch import FileChange, Patch, Tree
+from app.core.patch import LINK, FileChange, Patch, Tree
 from app.core.verification import CapRule, SourceText
 from app.core.yaml_and_toml import toml_table
 from app.repo.grammars import language_of
@@ -240,7 +240,7 @@ def _found(base: Tree, pattern: str, words: Collection[str], sources: Sequence[C
 
 
 def _readable(base: Tree) -> list[str]:
-    return [path for path, entry in base.entries().items() if entry.size <= _MAX_SOURCE and entry.mode != "120000"]
+    return [path for path, entry in base.entries().items() if entry.size <= _MAX_SOURCE and entry.mode != LINK]
 
 
 def _occurring(base: Tree, paths: Sequence[str], pattern: str, words: Collection[str]) -> set[str]:
@@ -388,7 +388,7 @@ def _features(base: Tree, patch: Patch) -> set[str]:
 def _is_used(base: Tree, path: str, unused: Unused) -> bool:
     """True if any other file of the base may refer to these names, or if there are too many files to tell."""
     entries = base.entries()
-    others = [other for other, entry in entries.items() if other != path and entry.mode != "120000"]
+    others = [other for other, entry in entries.items() if other != path and entry.mode != LINK]
     if len(others) > _MAX_SEARCHED or any(entries[other].size > _MAX_SOURCE for other in others):
         return True
     return is_used_elsewhere(unused, path, base.read_many(others).values())
@@ -441,7 +441,7 @@ def _is_read(delta: ChangedPath) -> bool:
 
 
 def _is_link(delta: ChangedPath) -> bool:
-    return "120000" in (delta.mode, delta.old_mode)
+    return LINK in (delta.mode, delta.old_mode)
 
 
 def _kind(delta: ChangedPath) -> str:
@@ -464,7 +464,7 @@ def _other_sources(base: Tree, patch: Patch, languages: set[str], seed: int) -> 
         for path, entry in base.entries().items()
         if path.rpartition("/")[0] in directories
         and path not in changed
-        and entry.mode != "120000"
+        and entry.mode != LINK
         and entry.size <= _MAX_OTHER
         and language_of(path) in languages
         and not is_test_path(path)

@@ -258,7 +258,10 @@ class _Part(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """What a change beside it may hide the loss of. A branch has its rows: the first, and the one behind its last."""
+    """Branches, calls and definitions whose removal could go unnoticed inside a larger change.
+
+    A branch has its rows: the first, and the one behind its last.
+    """
 
     branches: Sequence[tuple[int, int]]
     calls: Sequence[_Part]

@@ -84,7 +84,7 @@ class ScriptedSides(SuiteRunner):
     async def _on_base(self, only: tuple[str, ...] | None) -> SuiteResult:
         return ran(["tests/test_a.py::test_x"])
 
-    async def _executed(
+    async def _run_as_base(
         self, name: str, patch: Patch, limit: float, base: SuiteResult, only: tuple[str, ...] | None
     ) -> SuiteResult:
         return ran(failing=["tests/test_a.py::test_x"])
