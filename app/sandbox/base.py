@@ -27,11 +27,29 @@ TOOLS = "/opt/agent"
 """Inside, read-only: the programs of `SandboxSpec.tools`."""
 MODEL_SOCKET = "/run/way-out.sock"
 FORWARDER = "/run/forwarder.py"
+FORWARDER_PROGRAM = Path(__file__).parent / "egress" / "forwarder.py"
 MODEL_PORT = 8787
+
+SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
+WORK_ENVIRONMENT: tuple[tuple[str, str], ...] = (
+    ("CARGO_NET_OFFLINE", "true"),
+    ("GOPROXY", "off"),
+    ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
+    ("PIP_NO_INDEX", "1"),
+    ("UV_OFFLINE", "1"),
+    ("npm_config_offline", "true"),
+    ("npm_config_update_notifier", "false"),
+)
+"""For every command after set-up, over `SetupPlan.environment`: clients then fail at once without network."""
 
 CANNOT_EXECUTE = 126
 
 OnOutput = Callable[[bytes], None]
+
+
+def base_variables(*path: str) -> dict[str, str]:
+    """The variables of every command inside; the set-up's programs come before those of `path`."""
+    return {"PATH": ":".join((f"{ENV}/bin", *path)), "HOME": HOME, "TMPDIR": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,15 @@ root/<key>/filled the tree's listing right after `fill`
 Nothing here follows a link that project code may have made.
 """
 
+import asyncio
+import fcntl
 import os
 import re
 import secrets
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -179,3 +182,22 @@ def write_base_listing(host_directory: HostDirectory) -> None:
     if listed.returncode:
         raise SandboxError(f"The new work tree could not be listed: {listed.stderr.decode(errors='replace')}")
     host_directory.mark(listed.stdout)
+
+
+LOCK_SECONDS = 0.1
+
+
+@asynccontextmanager
+async def exclusive_lock(lock: Path) -> AsyncIterator[None]:
+    """One builder per key at a time on this machine. Polls, because a waiting flock could not be cancelled."""
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(LOCK_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)

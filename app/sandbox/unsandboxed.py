@@ -22,6 +22,8 @@ from app.sandbox.base import (
     CANNOT_EXECUTE,
     ENV,
     HOME,
+    SYSTEM_PATH,
+    WORK_ENVIRONMENT,
     WORKSPACE,
     CompletedCommand,
     DoctorCheck,
@@ -32,11 +34,9 @@ from app.sandbox.base import (
     SandboxSpec,
     SetupPlan,
 )
-from app.sandbox.bubblewrap.command import SYSTEM_PATH
 from app.sandbox.child_process import ChildProcess, end_all
 from app.sandbox.host_directories import HostDirectory, write_base_listing
-from app.sandbox.setup.layer_build import COMMAND_SECONDS, as_step, carry_out, read_left_out, write_left_out
-from app.sandbox.setup.plan import WORK_ENVIRONMENT
+from app.sandbox.setup.run_commands import COMMAND_SECONDS, as_step, carry_out, read_left_out, write_left_out
 
 PROC = Path("/proc")
 SWEEPS = 40

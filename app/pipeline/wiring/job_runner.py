@@ -46,7 +46,7 @@ from app.repo.index.ranking import MAX_COMMITS
 from app.repo.index.survey import RepositorySurvey
 from app.repo.inspection import notes_about_contents
 from app.sandbox.base import Sandbox, SandboxSpec, SetupPlan
-from app.sandbox.setup.layer_build import is_absent
+from app.sandbox.setup.run_commands import is_absent
 from app.sandbox.workspaces import AnotherAgent, Workspaces
 from app.verify.candidates import TrialLimits
 from app.verify.gates.candidate import count_changed_lines

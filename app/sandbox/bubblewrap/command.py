@@ -34,19 +34,20 @@ from pathlib import Path, PurePosixPath
 from app.core.errors import SandboxError
 from app.sandbox import seccomp
 from app.sandbox.base import (
-    ENV,
     HOME,
+    SYSTEM_PATH,
+    WORK_ENVIRONMENT,
     WORKSPACE,
     CompletedCommand,
     Executor,
     SandboxCommand,
     SandboxLimits,
+    base_variables,
     cannot_execute,
 )
 from app.sandbox.bubblewrap.cgroup import Cgroup, make_cgroup
 from app.sandbox.child_process import ChildProcess, DiskQuota, end_all
 from app.sandbox.host_directories import remove_tree
-from app.sandbox.setup.plan import WORK_ENVIRONMENT
 
 INSIDE_UID = 1000
 """The user inside, for an ordinary caller."""
@@ -56,7 +57,6 @@ ROOT_UID = 64321
 SAFE_FOR_ROOT = frozenset({"PATH", "HOME", "TMPDIR", "LANG", *dict(WORK_ENVIRONMENT)})
 """Our own variables, which the loader and C library of a program that is still root ignore."""
 SHM_BYTES = 512 * 1024**2
-SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
 WRITABLE = (WORKSPACE, "/tmp", HOME)  # noqa: S108 - a path inside the sandbox
 
 UPPER, WORK = "upper", "work"
@@ -118,8 +118,7 @@ class HostMachine:
 
     def environment(self) -> dict[str, str]:
         """Every variable inside, without those of the set-up and the single command."""
-        path = ":".join((f"{ENV}/bin", *self.path, *SYSTEM_PATH))
-        return {"PATH": path, "HOME": HOME, "TMPDIR": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
+        return base_variables(*self.path, *SYSTEM_PATH)
 
 
 def options(machine: HostMachine, mounts: Sequence[Mount], environment: Mapping[str, str]) -> list[str]:

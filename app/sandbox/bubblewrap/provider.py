@@ -20,9 +20,12 @@ from app.core.errors import SandboxError
 from app.sandbox.base import (
     BASE_LISTING,
     FORWARDER,
+    FORWARDER_PROGRAM,
     HOME,
     MODEL_SOCKET,
+    SYSTEM_PATH,
     TOOLS,
+    WORK_ENVIRONMENT,
     WORKSPACE,
     DoctorCheck,
     OnOutput,
@@ -33,7 +36,6 @@ from app.sandbox.bubblewrap.cgroup import sweep
 from app.sandbox.bubblewrap.command import (
     INSIDE_UID,
     ROOT_UID,
-    SYSTEM_PATH,
     BubblewrapCommand,
     HostMachine,
     HostPrograms,
@@ -42,9 +44,7 @@ from app.sandbox.bubblewrap.command import (
 )
 from app.sandbox.host_directories import HostDirectory, write_base_listing
 from app.sandbox.probe import ProbeContext, checks, host_conditions, proven, start_repair
-from app.sandbox.setup.layer_build import FORWARDER_PROGRAM
 from app.sandbox.setup.layers import SetupLayer, ensure_layer
-from app.sandbox.setup.plan import WORK_ENVIRONMENT
 from app.sandbox.setup.toolchains import find_toolchains
 
 NEEDED = ("--disable-userns", "--json-status-fd", "--perms", "--size", "--clearenv", "--args", "--seccomp")

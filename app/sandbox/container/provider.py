@@ -21,19 +21,21 @@ from app.core.scratch import scratch
 from app.sandbox.base import (
     ENV,
     FORWARDER,
-    HOME,
+    FORWARDER_PROGRAM,
+    SYSTEM_PATH,
     TOOLS,
+    WORK_ENVIRONMENT,
     DoctorCheck,
     OnOutput,
     Sandbox,
     SandboxLimits,
     SandboxSpec,
     SetupPlan,
+    base_variables,
 )
-from app.sandbox.bubblewrap.command import SYSTEM_PATH
 from app.sandbox.container.engine import INSTALL, OLDEST, START, ContainerEngine, ContainerMachine, discard
-from app.sandbox.egress.proxy import EgressProxy, Upstream
-from app.sandbox.host_directories import check_key
+from app.sandbox.egress.proxy import PORT, PROXY_ENVIRONMENT, EgressProxy, Upstream
+from app.sandbox.host_directories import check_key, exclusive_lock
 from app.sandbox.machine.base import (
     ARCHIVE,
     FINISH,
@@ -52,10 +54,8 @@ from app.sandbox.machine.sandbox import MachineSandbox
 from app.sandbox.machine.socket_tunnel import SocketTunnel
 from app.sandbox.probe import Launch, ProbeContext, proven
 from app.sandbox.probe import checks as attacks
-from app.sandbox.setup.layer_build import FORWARDER_PROGRAM, PORT, PROXY_ENVIRONMENT, to_repeat
-from app.sandbox.setup.layers import exclusive_lock
 from app.sandbox.setup.package_tools import SYSTEM_TOOLS
-from app.sandbox.setup.plan import WORK_ENVIRONMENT
+from app.sandbox.setup.run_commands import to_repeat
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +174,7 @@ class ContainerImage:
         """Every variable of a command, without those of the set-up and the single command."""
         variables = dict(self.environment)
         path = variables.pop("PATH", "") or ":".join(SYSTEM_PATH)
-        return {**variables, "PATH": f"{ENV}/bin:{path}", "HOME": HOME, "TMPDIR": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
+        return {**variables, **base_variables(path)}
 
 
 async def find_image(engine: ContainerEngine, name: str) -> ContainerImage:

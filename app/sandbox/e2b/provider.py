@@ -18,16 +18,18 @@ from app.core.errors import SandboxError
 from app.sandbox.base import (
     ENV,
     FORWARDER,
-    HOME,
+    FORWARDER_PROGRAM,
+    SYSTEM_PATH,
     TOOLS,
+    WORK_ENVIRONMENT,
     DoctorCheck,
     OnOutput,
     Sandbox,
     SandboxLimits,
     SandboxSpec,
     SetupPlan,
+    base_variables,
 )
-from app.sandbox.bubblewrap.command import SYSTEM_PATH
 from app.sandbox.e2b.cloud import (
     CLOSED,
     KEY,
@@ -57,8 +59,7 @@ from app.sandbox.machine.base import (
     step,
 )
 from app.sandbox.machine.sandbox import MachineSandbox
-from app.sandbox.setup.layer_build import FORWARDER_PROGRAM, to_repeat
-from app.sandbox.setup.plan import WORK_ENVIRONMENT
+from app.sandbox.setup.run_commands import to_repeat
 
 logger = logging.getLogger(__name__)
 DAYS = 30
@@ -167,13 +168,7 @@ find /usr/local /opt -xdev -perm /022 ! -type l -exec chmod go-w -- '{{}}' + 2> 
 
 def variables(setup: SetupPlan | None) -> dict[str, str]:
     """Every variable of a command, without those of the single command."""
-    return {
-        "PATH": ":".join((f"{ENV}/bin", *SYSTEM_PATH)),
-        "HOME": HOME,
-        "TMPDIR": "/tmp",  # noqa: S108 - a path inside the sandbox
-        "LANG": "C.UTF-8",
-        **dict(setup.environment if setup else ()),
-    }
+    return {**base_variables(*SYSTEM_PATH), **dict(setup.environment if setup else ())}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,14 @@ _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}):[ \t]*([\t\x20-\x7e\
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _HOP_BY_HOP = words("connection host keep-alive te trailer transfer-encoding upgrade content-length expect")
 
+SOCKET_INSIDE = "/run/egress.sock"
+PORT = 3128
+PROXY_ENVIRONMENT = {
+    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), f"http://127.0.0.1:{PORT}"),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost"),
+}
+"""Inside: the variables that lead a set-up's clients through the forwarder to the proxy's socket."""
+
 Method = Literal["CONNECT", "GET", "HEAD"]
 
 

@@ -26,7 +26,7 @@ from app.sandbox.child_process import FLOOD_NOTE, OUTPUT_CEILING
 from app.sandbox.machine.base import ACCOUNT, AGAIN, PLACE, PROGRAM, LineBuffer, Machine, MachineProgram
 from app.sandbox.machine.socket_tunnel import SocketTunnel
 from app.sandbox.machine.supervisor import OutputCapture
-from app.sandbox.setup.layer_build import COMMAND_SECONDS, as_step, carry_out
+from app.sandbox.setup.run_commands import COMMAND_SECONDS, as_step, carry_out
 
 logger = logging.getLogger(__name__)
 MAX_INLINE = 64 * 1024

@@ -11,15 +11,25 @@ import fcntl
 import hashlib
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from app.sandbox.base import ENV, WORKSPACE, OnOutput, SandboxSpec
-from app.sandbox.bubblewrap.command import HostMachine, Mount
-from app.sandbox.host_directories import HostDirectory, copy_tree, disk_use, make_mount_point, plain_path, remove_tree
-from app.sandbox.setup.layer_build import LEFT_OUT, LayerBuild, incomplete, read_left_out
+from app.core.scratch import scratch
+from app.sandbox.base import ENV, FORWARDER, FORWARDER_PROGRAM, TOOLS, WORKSPACE, OnOutput, SandboxSpec, SetupPlan
+from app.sandbox.bubblewrap.command import WRITABLE, BubblewrapCommand, HostMachine, Mount
+from app.sandbox.egress.proxy import PORT, PROXY_ENVIRONMENT, SOCKET_INSIDE, EgressProxy, Upstream
+from app.sandbox.host_directories import (
+    HostDirectory,
+    copy_tree,
+    disk_use,
+    exclusive_lock,
+    make_mount_point,
+    plain_path,
+    remove_tree,
+)
+from app.sandbox.setup.run_commands import COMMAND_SECONDS, as_step, carry_out, read_left_out, to_repeat, write_left_out
 
 MAX_BYTES = 20 * 1024**3
 """Of all results together. What is in use counts, and stays."""
@@ -88,7 +98,11 @@ def _is_at(layer: Path, lease: LayerLease) -> bool:
         return False
 
 
-LOCK_SECONDS = 0.1
+LEFT_OUT = "left-out.json"
+DISK_FACTOR = 2
+"""How many times as much disk as a sandbox's files the result and what is made on the way may take."""
+HIDDEN = ("/usr", "/etc", "/run", ENV, TOOLS)
+"""Parts of a sandbox that no other path of the machine may cover."""
 MAX_COPIED = 1024**3
 """Bytes of a directory that is copied for a sandbox; a larger one is shown read-only."""
 
@@ -134,6 +148,123 @@ class SetupLayer:
         return ((path, site.directory / f"copy-{number}") for number, path in enumerate(self.paths))
 
 
+@dataclass(slots=True)
+class LayerBuild:
+    """One build of `setup`, which ends as the directory `place`, or not at all."""
+
+    machine: HostMachine
+    spec: SandboxSpec
+    setup: SetupPlan
+    place: Path
+    environment: Mapping[str, str]
+    """This machine's, which may name a proxy."""
+    on_output: OnOutput | None = None
+    target: str = ENV
+    """Where the result will be mounted: programs remember the path that they were installed at."""
+    left_out: list[str] = field(default_factory=list)
+    """Sentences about parts that failed while others succeeded."""
+    _site: HostDirectory = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._site = HostDirectory(self.place.parent, f"{self.place.name}.building", self.machine.owner)
+
+    async def run(self) -> None:
+        """Leave the result at `place`, or next to it for this job alone if a part failed."""
+        await asyncio.to_thread(self._site.remove)  # a builder that died left it
+        try:
+            await asyncio.to_thread(self._prepare)
+            await self._execute()
+            await asyncio.to_thread(self._collect)
+            place = incomplete(self.place, self.spec.key) if to_repeat(self.left_out) else self.place
+            write_left_out(self._result / LEFT_OUT, self.left_out)
+            self._result.rename(place)
+        finally:
+            await asyncio.to_thread(self._site.remove)
+
+    @property
+    def _result(self) -> Path:
+        return self._site.directory / "result"
+
+    @property
+    def _writable(self) -> tuple[tuple[str, Path], ...]:
+        """The host directory of each writable directory inside."""
+        directory = self._site.directory
+        return tuple(zip(WRITABLE, (self._site.tree, directory / "tmp", directory / "home"), strict=True))
+
+    def _prepare(self) -> None:
+        self._site.prepare(self.spec.fill)
+        for directory in (self._result, self._result / "tree"):
+            directory.mkdir(mode=0o755)
+        self._site.own(self._result / "env")
+        for path in self.setup.readable:
+            self._make_point(Path(path))
+
+    async def _execute(self) -> None:
+        with scratch("egress") as private:
+            socket = private / "egress.sock"
+            limits = replace(self.spec.limits, disk=DISK_FACTOR * self.spec.limits.disk)
+            box = BubblewrapCommand(self.machine, lambda: self._mounts(socket), limits, self._environment())
+            upstream = Upstream.from_environment(self.environment, self.setup.hosts)
+            proxy = EgressProxy(socket, self.setup.hosts, upstream=upstream, owner=self.machine.owner)
+            try:
+                async with proxy:
+                    self.left_out += await carry_out(
+                        self.setup,
+                        lambda command: box.exec(
+                            self._shell(command), timeout=COMMAND_SECONDS, on_output=self.on_output
+                        ),
+                        lambda: proxy.explanation,
+                    )
+            finally:
+                await box.close()
+
+    def _mounts(self, socket: Path) -> list[Mount]:
+        return [
+            *(Mount(base, inside, writable=True) for inside, base in self._writable),
+            Mount(self._result / "env", self.target, writable=True),
+            Mount(socket, SOCKET_INSIDE),
+            Mount(FORWARDER_PROGRAM, FORWARDER),
+            *(Mount(Path(path), path) for path in self.setup.readable if self._showable(Path(path))),
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        return {**PROXY_ENVIRONMENT, **dict(self.setup.environment)}
+
+    def _shell(self, command: str) -> list[str]:
+        return [self.machine.python, "-I", FORWARDER, SOCKET_INSIDE, str(PORT), "--", *as_step(command)]
+
+    def _collect(self) -> None:
+        """Move the result out of the temporary tree, in which nothing runs any more."""
+        for path in self.setup.directories:
+            made = plain_path(self._site.tree, path)
+            if made is not None and (made.is_dir() or made.is_file()):
+                (self._result / "tree" / path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+                made.rename(self._result / "tree" / path)
+
+    def _below_writable(self, path: Path) -> tuple[Path, str] | None:
+        """A path inside as host directory and rest, if commands may write above it."""
+        for inside, base in self._writable:
+            if path.is_relative_to(inside):
+                return base, str(path.relative_to(inside))
+        return None
+
+    def _make_point(self, path: Path) -> None:
+        below = self._below_writable(path)
+        if below is None or not path.exists():
+            return
+        base, relative = below
+        steps = relative.split("/")
+        for depth in range(1, len(steps)):
+            make_mount_point(base, "/".join(steps[:depth]), base, self.machine.owner)
+        make_mount_point(base, relative, path, self.machine.owner)
+
+    def _showable(self, path: Path) -> bool:
+        """False if a command has put a link at a mount point, or if it would cover a part of the sandbox."""
+        below = self._below_writable(path)
+        direct = below is None or plain_path(*below) is not None
+        return direct and path.exists() and not any(path.is_relative_to(top) for top in HIDDEN)
+
+
 async def ensure_layer(
     machine: HostMachine,
     spec: SandboxSpec,
@@ -172,17 +303,6 @@ def _finished(place: Path, key: str) -> tuple[Path, LayerLease] | None:
     return None
 
 
-@asynccontextmanager
-async def exclusive_lock(lock: Path) -> AsyncIterator[None]:
-    """One builder per key at a time on this machine. Polls, because a waiting flock could not be cancelled."""
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                await asyncio.sleep(LOCK_SECONDS)
-        yield
-    finally:
-        os.close(descriptor)
+def incomplete(place: Path, key: str) -> Path:
+    """The path of a job's own, partly failed result: the next job tries again."""
+    return place.with_name(f"{place.name}.{key.partition('.')[0]}")

@@ -49,17 +49,6 @@ from app.sandbox.setup.package_tools import BESIDE_NODE, SYSTEM_TOOLS
 FORMAT = "1"
 """Increase this when the same commands give another result, so that older cached results are not used."""
 
-WORK_ENVIRONMENT: tuple[tuple[str, str], ...] = (
-    ("CARGO_NET_OFFLINE", "true"),
-    ("GOPROXY", "off"),
-    ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
-    ("PIP_NO_INDEX", "1"),
-    ("UV_OFFLINE", "1"),
-    ("npm_config_offline", "true"),
-    ("npm_config_update_notifier", "false"),
-)
-"""For every command after set-up, over `SetupPlan.environment`: clients then fail at once without network."""
-
 DETECTED = SetupChoice()
 """The choice of a set-up of which nothing is known but the manifests."""
 

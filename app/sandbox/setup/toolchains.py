@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.sandbox.bubblewrap.command import SYSTEM_PATH, WRITABLE, Mount
+from app.sandbox.base import SYSTEM_PATH
+from app.sandbox.bubblewrap.command import WRITABLE, Mount
 
 ASK_SECONDS = 30.0
 _PROGRAM = re.compile(r"python(3\.\d+)")

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from app.core.errors import ConfigError, SetupError
-from app.sandbox.base import SetupPlan
+from app.sandbox.base import WORK_ENVIRONMENT, SetupPlan
 from app.sandbox.setup.ecosystems.base import SetupChoice
 from app.sandbox.setup.ecosystems.python import keep_generated
 from app.sandbox.setup.package_clients import ClientProblem, PackageClients
-from app.sandbox.setup.plan import WORK_ENVIRONMENT, plan_setup
+from app.sandbox.setup.plan import plan_setup
 from tests.support.memory_tree import MemoryTree
 from tests.support.setup_plans import BUILD, GET_UV, PACKAGE, PIP, PYTHON, TOOLS, UV, Clients, install_of, plan
 
