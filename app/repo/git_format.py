@@ -81,9 +81,9 @@ def path_bytes(path: str) -> bytes:
 
 
 def shown_path(path: str) -> str:
-    """A path as one printable line of text; invalid and invisible characters are escaped."""
+    """A path as one printable line of text; characters that are invalid or not printable are escaped."""
     text = path_bytes(path).decode("utf-8", "backslashreplace")
-    return "".join(ascii(each)[1:-1] if unicodedata.category(each) in _INVISIBLE else each for each in text)
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def parse_listing(output: bytes) -> TreeListing:

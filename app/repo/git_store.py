@@ -50,6 +50,8 @@ from app.repo.git_format import (
 
 __all__ = ["GitError", "GitStore", "UnsafePathError"]
 
+_AUTHOR = Person(name="nobody", email="nobody@invalid")
+_ANY_DATE = datetime(2000, 1, 1, tzinfo=UTC)
 CHUNK = 1 << 20
 """Bytes of a pack that are handed on at a time."""
 
@@ -127,6 +129,15 @@ class GitStore:
             length = file.seek(0, os.SEEK_END)
             file.seek(0)
             return file.read(most), length
+
+    def patch_diff(self, patch: Patch, *, base: str = "", context: int = 3) -> bytes:
+        """The unified diff from the patch's own base, or from another commit of the store; includes binary files.
+
+        Each change has `context` lines around it. Raises GitError if git refuses the patch.
+        """
+        commit = self.commit(patch, message="A change\n", author=_AUTHOR, date=_ANY_DATE)
+        options = ("-p", "--binary", "--full-index", "-M", f"-U{context}", "--no-color")
+        return self._diff_tree(base or patch.base, commit, *options)
 
     def diff_stat(self, base: str, head: str) -> tuple[FileStat, ...]:
         """The changed files with their modes and line counts, by path."""
@@ -339,9 +350,8 @@ class GitStore:
         self, base: str, head: str, *options: str, paths: Iterable[str] | None = None, into: BinaryIO | None = None
     ) -> bytes:
         fixed = ("-r", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", "--submodule=short")
-        return self._git(
-            "diff-tree", *fixed, *options, _check_full_id(base), _check_full_id(head), "--", *(paths or ()), into=into
-        )
+        words = (*fixed, *options, _check_full_id(base), _check_full_id(head), "--", *(paths or ()))
+        return self._git("diff-tree", *words, into=into, timeout=LONG_TIMEOUT)
 
 
 def log(repository: Git, commit: str, most: int) -> bytes:
@@ -390,22 +400,3 @@ def _git_as_owner(repository: Path) -> Git:
     owned = Git("-C", str(repository), owner=Path(shared).stat())
     # If the owner cannot even reach the directory (it may be below another user's home), files of root do no harm.
     return owned if owned.attempt("rev-parse", "--git-dir")[0] == 0 else plain
-
-
-_AUTHOR = Person(name="nobody", email="nobody@invalid")
-_ANY_DATE = datetime(2000, 1, 1, tzinfo=UTC)
-
-
-def unified_diff(store: GitStore, patch: Patch, *, base: str = "", context: int = 3) -> bytes:
-    """The unified diff from the patch's own base, or from another commit of the store; includes binary files.
-
-    Each change has `context` lines around it.
-
-    Raises GitError if git refuses the patch.
-    """
-    commit = store.commit(patch, message="A change\n", author=_AUTHOR, date=_ANY_DATE)
-    words = ("-r", "-p", "--binary", "--full-index", "-M", "--no-color", "--no-ext-diff", "--no-textconv")
-    prefixes = (f"-U{context}", "--src-prefix=a/", "--dst-prefix=b/")
-    return Git(f"--git-dir={store.path}")(
-        "diff-tree", *words, *prefixes, base or patch.base, commit, timeout=LONG_TIMEOUT
-    )

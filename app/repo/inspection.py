@@ -119,9 +119,9 @@ def _unreadable(path: Path, error: str) -> RepositoryError:
     if "not a git repository" in error:
         return _not_a_repository(f"{path} is not a git repository.")
     if "Permission denied" in error or "cannot change to" in error:
-        return _not_a_repository(f"{path} cannot be read: {_git_message(error)}")
+        return _not_a_repository(f"{path} cannot be read: {_first_line(error)}")
     return _unsupported(
-        f"git cannot read {path}: {_git_message(error)}", "Repair the repository so that `git status` works."
+        f"git cannot read {path}: {_first_line(error)}", "Repair the repository so that `git status` works."
     )
 
 
@@ -129,7 +129,7 @@ def _unsupported(message: str, hint: str) -> RepositoryError:
     return RepositoryError(message, code=ExitCode.UNSUPPORTED_REPOSITORY, hint=hint)
 
 
-def _git_message(error: str) -> str:
+def _first_line(error: str) -> str:
     """The first line of what git said, as the end of a sentence."""
     line = next((line for line in error.splitlines() if line.strip()), "no reason given")
     return line.removeprefix("fatal: ").removeprefix("error: ").strip().rstrip(".") + "."
@@ -166,10 +166,9 @@ def _resolve(root: Path, git: Git, base: str | None) -> tuple[str, str]:
     wanted = "HEAD" if base is None else base
     if "\0" in wanted:
         raise _unknown_base(root, wanted, [])
-    status, output, _ = git.attempt("rev-parse", "-q", "--verify", "--end-of-options", f"{wanted}^{{commit}}")
-    if status == 0:
-        return output.decode("ascii").strip(), _full_ref(git, wanted)
-    if git.attempt("rev-parse", "-q", "--verify", "HEAD^{commit}")[0] != 0 and not _ref_names(git):
+    if commit := _commit_named(git, wanted):
+        return commit, _full_ref(git, wanted)
+    if _commit_named(git, "HEAD") is None and not _ref_names(git):
         raise RepositoryError(
             f"{root} has no commits yet.", code=ExitCode.NO_COMMITS, hint="Commit something first, then try again."
         )
@@ -177,11 +176,10 @@ def _resolve(root: Path, git: Git, base: str | None) -> tuple[str, str]:
 
 
 def _unknown_base(root: Path, wanted: str, names: list[str]) -> RepositoryError:
-    shown = wanted if wanted.isprintable() and len(wanted) <= 100 else ascii(wanted[:100])
     similar = [name for name in names if name.rpartition("/")[2] == wanted]
     similar += [name for name in difflib.get_close_matches(wanted, names, n=3, cutoff=0.5) if name not in similar]
     hint = f"Did you mean {' or '.join(similar[:3])}?" if similar else "`git branch -a` lists the branches that exist."
-    what = "HEAD does not point to a commit" if wanted == "HEAD" else f"{shown!r} is not a commit"
+    what = "HEAD does not point to a commit" if wanted == "HEAD" else f"{_shown(wanted)!r} is not a commit"
     return RepositoryError(f"The base {what} in {root}.", code=ExitCode.UNKNOWN_BASE, hint=hint)
 
 
@@ -285,13 +283,12 @@ def named_numbers(text: str) -> tuple[int, ...]:
 def requested_fix(repository: Path, base: str, name: str) -> str:
     """The full id of a named commit. Raises RepositoryError if the base's history does not contain it."""
     git = Git("-C", str(repository))
-    shown = name if name.isprintable() and len(name) <= 100 else ascii(name[:100])
-    commit = _resolved(git, name)
+    commit = _commit_named(git, name)
     if commit is None:
-        raise RepositoryError(f"The fix {shown!r} is not a commit in {repository}.", code=ExitCode.UNKNOWN_BASE)
+        raise RepositoryError(f"The fix {_shown(name)!r} is not a commit in {repository}.", code=ExitCode.UNKNOWN_BASE)
     if not _contains(git, base, commit):
         raise RepositoryError(
-            f"The fix {shown!r} is not in the history of the base {base[:10]}.",
+            f"The fix {_shown(name)!r} is not in the history of the base {base[:10]}.",
             code=ExitCode.UNKNOWN_BASE,
             hint="Tests are written for a fix that the base contains; name such a base with --base REF.",
         )
@@ -306,13 +303,17 @@ def mentioned_fix(repository: Path, base: str, text: str) -> str:
     """
     git = Git("-C", str(repository))
     for name in named_commits(text):
-        commit = _resolved(git, name)
+        commit = _commit_named(git, name)
         if commit is not None and _contains(git, base, commit):
             return commit
     return _fix_of_numbers(git, base, named_numbers(text))
 
 
-def _resolved(git: Git, name: str) -> str | None:
+def _shown(name: str) -> str:
+    return name if name.isprintable() and len(name) <= 100 else ascii(name[:100])
+
+
+def _commit_named(git: Git, name: str) -> str | None:
     if "\0" in name or not name:
         return None
     status, output, _ = git.attempt("rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{commit}}")

@@ -121,7 +121,7 @@ def branch_tips(store: GitStore, remote: Remote, prefix: str) -> dict[str, str]:
         timeout=QUICK_TIMEOUT,
     )
     if status:
-        raise RemoteError(_last_line(error))
+        raise RemoteError(_tail(error))
     lines = (line.split("\t", 1) for line in output.decode("utf-8", "surrogateescape").splitlines())
     return {ref.removeprefix("refs/heads/"): commit for commit, ref in lines}
 
@@ -146,7 +146,7 @@ def push(store: GitStore, remote: Remote, branch: str, commit: str | None, *, ex
         return PushResult()
     refused = re.search(r"^!\t\S+\t\[(?P<who>[^\]]+)\] ?(?P<why>.*)$", output.decode("utf-8", "replace"), re.MULTILINE)
     if refused is None:
-        raise RemoteError(_last_line(error))
+        raise RemoteError(_tail(error))
     from_hooks = (line for line in error.splitlines() if line.startswith("remote:"))  # the server's own words
     message = " ".join(line.removeprefix("remote:").strip() for line in from_hooks)
     why = f"{refused['why'].strip('()')} {message}".strip()
@@ -176,7 +176,7 @@ def _fetch(store: GitStore, remote: Remote, *words: str, held: int, timeout: flo
         holding=held,
         timeout=timeout,
     )
-    return _last_line(git_message(error)) if status else ""
+    return _tail(git_message(error)) if status else ""
 
 
 def _transport(remote: Remote) -> tuple[str, ...]:
@@ -185,5 +185,5 @@ def _transport(remote: Remote) -> tuple[str, ...]:
     return ("-c", f"protocol.{remote.scheme}.allow=always", "-c", "protocol.version=2", *_CONNECTION_OPTIONS)
 
 
-def _last_line(error: str) -> str:
+def _tail(error: str) -> str:
     return " ".join(error.split())[-500:] or "git gave no reason"

@@ -19,7 +19,7 @@ from pathspec import GitIgnoreSpec
 from app.core.errors import SandboxError
 from app.core.patch import FileChange, Mode, Patch, RefusedFile, Tree, TreeEntry
 from app.core.text import words
-from app.repo.git_format import path_bytes, path_text
+from app.repo.git_format import path_bytes, path_text, shown_path
 from app.sandbox.base import BASE_LISTING, LIST_COMMAND, CompletedCommand, OnOutput, Sandbox
 
 LISTED_BYTES = 64 * 1024**2
@@ -287,8 +287,7 @@ def _repository_refusals(root: str, paths: list[str]) -> Iterable[RefusedFile]:
 
 def escaped(path: str) -> str:
     """The path as printable text, shortened if it is very long."""
-    text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    shown = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    shown = shown_path(path)
     return shown if len(shown) <= 300 else f"{shown[:200]}…{shown[-80:]}"
 
 

@@ -41,7 +41,7 @@ from app.pipeline.wiring.project_setup import ProjectSetup, SetupProject, propos
 from app.pipeline.wiring.prompts import ImageDescriber, JobInputs, PromptBuilder, TaskKindSetup, job_lessons
 from app.pipeline.wiring.sandboxes import make_provider, setup_tools
 from app.pipeline.wiring.specification_author import SpecificationAuthor
-from app.repo.git_store import GitError, unified_diff
+from app.repo.git_store import GitError
 from app.repo.index.ranking import MAX_COMMITS
 from app.repo.index.survey import RepositorySurvey
 from app.repo.inspection import notes_about_contents
@@ -132,7 +132,7 @@ class JobRunner(ABC):
     def keep_diff(self, patch: Patch) -> str:
         """Store the change for people; returns its digest, or an empty text if git rejects it."""
         try:
-            diff = unified_diff(self.inputs.mirror, patch, base=self.diff_base())
+            diff = self.inputs.mirror.patch_diff(patch, base=self.diff_base())
         except GitError:
             return ""
         return self.blobs.put(diff) if diff else ""

@@ -14,7 +14,6 @@ from app.core.verification import Settlement, SourceText, Specification, Specifi
 from app.llm.budgeted_model import JobModels
 from app.pipeline.lessons.recall import issue_text
 from app.pipeline.wiring.prompts import JobInputs, PromptBuilder
-from app.repo.git_store import unified_diff
 from app.sandbox.workspaces import Workspaces
 from app.verify.proof import NO_RUNNER, Prover
 from app.verify.reproduction import layout_of_tests
@@ -67,7 +66,7 @@ class SpecificationAuthor:
             return await self.prover.specify_against(first, patch, files, ids)
 
         author = self._author("second-author", freeze, patch)
-        make_diff = partial(unified_diff, self.inputs.mirror, patch, context=DIFF_CONTEXT)
+        make_diff = partial(self.inputs.mirror.patch_diff, patch, context=DIFF_CONTEXT)
         diff = _DIGESTS.sub("", (await asyncio.to_thread(make_diff)).decode("utf-8", "replace"))
         known = "\n\n".join(f"{file.path}:\n\n{file.text}" for file in first.files)
         brief = self.prompts.change(

@@ -7,7 +7,7 @@ import pytest
 
 from app.core.patch import FileChange, Patch
 from app.core.task import Person
-from app.repo.git_store import GitError, GitStore, unified_diff
+from app.repo.git_store import GitError, GitStore
 from tests.support.repositories import git, make_repository
 
 FILES: dict[str, str | bytes] = {
@@ -48,7 +48,7 @@ def test_git_makes_of_it_what_the_patch_says(store: GitStore, tmp_path: Path) ->
             change("no-end.txt", b"no newline"),
         ),
     )
-    diff = unified_diff(store, patch)
+    diff = store.patch_diff(patch)
     (tmp_path / "change.patch").write_bytes(diff)
     git(repository, "apply", "--index", str(tmp_path / "change.patch"))
     author, date = Person(name="a", email="a@b"), datetime(2026, 1, 1, tzinfo=UTC)
@@ -65,8 +65,8 @@ def test_a_diff_against_another_commit(store: GitStore, tmp_path: Path) -> None:
     git(repository, "commit", "-q", "-m", "second")
     second = store.fetch(repository, "main")
     patch = Patch(base=second, changes=(change("a.py", b"a = 2\n"),))
-    assert b"b.py" not in unified_diff(store, patch)
-    assert b"+b = 1" in unified_diff(store, patch, base=first)
+    assert b"b.py" not in store.patch_diff(patch)
+    assert b"+b = 1" in store.patch_diff(patch, base=first)
 
 
 def test_a_diff_has_as_many_lines_around_as_are_wanted(store: GitStore, tmp_path: Path) -> None:
@@ -75,11 +75,11 @@ def test_a_diff_has_as_many_lines_around_as_are_wanted(store: GitStore, tmp_path
     lines[15] = "other"
     patch = Patch(base=base, changes=(change("a.txt", "\n".join(lines).encode()),))
     for context in (3, 10):
-        shown = unified_diff(store, patch, context=context).decode().splitlines()
+        shown = store.patch_diff(patch, context=context).decode().splitlines()
         assert sum(line.startswith(" line") for line in shown) == 2 * context
 
 
 def test_paths_inside_git_directories_make_no_diff(store: GitStore, tmp_path: Path) -> None:
     base = store.fetch(make_repository(tmp_path / "theirs", {"a.py": "a = 1\n"}), "main")
     with pytest.raises(GitError):
-        unified_diff(store, Patch(base=base, changes=(change(".git/hooks/pre-commit", b"#!/bin/sh\n"),)))
+        store.patch_diff(Patch(base=base, changes=(change(".git/hooks/pre-commit", b"#!/bin/sh\n"),)))

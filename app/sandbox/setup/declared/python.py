@@ -20,7 +20,7 @@ from app.sandbox.setup.declared.environments import (
     tox_commands,
 )
 from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
-from app.sandbox.setup.ecosystems.python_metadata import normalised, read_metadata
+from app.sandbox.setup.ecosystems.python_metadata import normalised, read_metadata, with_extras
 from app.sandbox.setup.package_tools import PYTHON_TOOLS
 
 MAX_DEPTH = 5
@@ -392,7 +392,7 @@ def _synced(reading: _Reading, options: list[str]) -> list[str]:
     every = "--all-extras" in options
     names = [name for word in _values(options, "--extra", "--extras", "-E") for name in re.split(r"[\s,]+", word)]
     extras = list(metadata.extras) if every else [name for name in names if name in metadata.extras]
-    found = [f"-e {shlex.quote('.' + ('[' + ','.join(dict.fromkeys(extras)) + ']' if extras else ''))}"]
+    found = [f"-e {shlex.quote(with_extras('.', extras))}"]
     uv = table(reading.files.toml("pyproject.toml"), "tool", "uv")
     default = texts(uv.get("default-groups")) or (["dev"] if "dev" in metadata.groups else [])
     if uv.get("default-groups") == "all" or "--all-groups" in options:

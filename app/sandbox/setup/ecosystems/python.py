@@ -28,6 +28,7 @@ from app.sandbox.setup.ecosystems.python_metadata import (
     read_ini,
     read_metadata,
     uv_reads_more,
+    with_extras,
     workspace_roots,
 )
 
@@ -330,8 +331,7 @@ def _project(metadata: PythonMetadata, root: str, extras: list[str]) -> list[str
     if not metadata.installable:
         return _quoted(metadata.requirements)
     place = f"./{root.rstrip('/')}" if root else "."
-    names = f"[{','.join(dict.fromkeys(extras))}]" if extras else ""
-    return [f"-e {shlex.quote(place + names)}"]
+    return [f"-e {shlex.quote(with_extras(place, extras))}"]
 
 
 def _quoted(requirements: Iterable[str]) -> list[str]:

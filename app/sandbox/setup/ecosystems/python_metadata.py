@@ -6,7 +6,7 @@ manifests. What is not known here counts as code.
 import ast
 import configparser
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,6 +26,12 @@ def is_test_name(name: str) -> bool:
 
 def is_dev_name(name: str) -> bool:
     return _DEV_NAME.fullmatch(name) is not None
+
+
+def with_extras(place: str, extras: Iterable[str]) -> str:
+    """A requirement of a project in a directory: `.[docs,tests]`."""
+    names = ",".join(dict.fromkeys(extras))
+    return f"{place}[{names}]" if names else place
 
 
 def normalised(name: str) -> str:
