@@ -19,9 +19,9 @@ from app.cli.local_context import LocalContext
 from app.config.settings import Settings, read_server_settings, read_settings
 from app.core.checks import Check
 from app.core.errors import AgentFixError, ExitCode, OutputError
+from app.core.model_usage import usd
 from app.llm.base import Message, Model, ModelRequest
 from app.llm.errors import ModelError
-from app.llm.ledger import usd
 from app.llm.prices import read_prices
 from app.llm.registry import make_model
 from app.pipeline.wiring.sandboxes import make_provider, sandbox_availability

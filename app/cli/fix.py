@@ -34,12 +34,11 @@ from app.core.failpoints import failpoint
 from app.core.images import MAX_IMAGE_BYTES, MAX_IMAGES, ImageCollection, ImageRejected, too_large
 from app.core.issue_file import IssueAddress, read_issue, where_issue
 from app.core.job import MAX_ATTEMPTS, Budget, Job, new_job_id
-from app.core.model_usage import ModelNames, Reasoning
+from app.core.model_usage import ModelNames, Reasoning, parse_usd
 from app.core.plan import parse_plan_file
 from app.core.task import MAX_ISSUE_BODY, AllowedPath, Issue, KindDecision, Task, TaskKind, TaskSignals, kind_of
 from app.core.text import image_addresses
 from app.jobs.store import JobBlobs, JobStore
-from app.llm.ledger import parse_usd
 from app.pipeline.lessons.recall import failed_attempts
 from app.repo.git_command import Git
 from app.repo.git_store import GitStore

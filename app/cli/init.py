@@ -17,9 +17,8 @@ from app.config.repository import SOURCE, parse_config
 from app.config.settings import Settings, read_settings
 from app.core.errors import AgentFixError, ExitCode, IssueError, OutputError
 from app.core.issue_file import IssueAddress, where_issue
-from app.core.model_usage import DOLLAR
+from app.core.model_usage import DOLLAR, parse_usd
 from app.core.text import plain
-from app.llm.ledger import parse_usd
 from app.llm.providers import PROVIDERS, route
 from app.repo.git_command import Git
 from app.repo.inspection import RepositoryInspection, inspect, origin_url, top_level

@@ -16,10 +16,10 @@ from app.cli.result_screen import local_state
 from app.config.roles import API_TOKEN
 from app.config.settings import read_settings
 from app.core.errors import AgentFixError, ExitCode
-from app.core.model_usage import MicroUSD
+from app.core.model_usage import MicroUSD, usd
 from app.core.text import count, one_line, plain
 from app.jobs.store import JobRow
-from app.llm.ledger import price, usd
+from app.llm.ledger import price
 from app.server.terminal import CANCELLED, TerminalProgress, end_process
 
 REMOTE_ONLY = ("start", "plan", "approve", "answer", "continue", "retry")

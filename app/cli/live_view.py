@@ -17,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from app.core.job import BASE_SUITE, BASE_TESTS, Budget, Job, ProgressKind
-from app.core.model_usage import Totals
+from app.core.model_usage import Totals, usd
 from app.core.text import count, one_line, plain
-from app.llm.ledger import price, usd
+from app.llm.ledger import price
 from app.publish.status_text import plan_steps
 from app.server.terminal import WIDTH, TerminalProgress
 

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from app.cli.local_context import LocalJob
 from app.core.job import PUBLISHED, WAITING, JobResult, JobState
+from app.core.model_usage import usd
 from app.core.patch import FileStat
 from app.core.text import count, one_line
 from app.core.verification import Execution, FailureReason, Reproduction, SuiteResult, Verification
-from app.llm.ledger import price, usd
+from app.llm.ledger import price
 from app.publish.markdown import duration
 from app.publish.pull_request_text import describe_attempts
 from app.verify.verdict import CONTROLS

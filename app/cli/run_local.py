@@ -26,12 +26,12 @@ from app.config.settings import process_environment
 from app.core.errors import AgentFixError, ExitCode, OutputError, SandboxError
 from app.core.failpoints import failpoint
 from app.core.job import PUBLISHED, JobResult, JobState, Journal, ProgressKind, WaitingForUser, waiting_for
+from app.core.model_usage import usd
 from app.core.plan import Plan, parse_plan_file, render_plan_file
 from app.core.task import note_of
 from app.core.verification import Verification
 from app.github.base import NewPullRequest
 from app.jobs.store import WORKED_ON, StoredProgress
-from app.llm.ledger import usd
 from app.publish.pull_request_text import PullRequestContent, pull_request_body, pull_request_title, shown_model
 from app.server.terminal import (
     CANCELLED,

@@ -15,8 +15,8 @@ from app.cli.local_context import LocalContext
 from app.cli.result_screen import local_state
 from app.config.settings import process_environment, read_settings
 from app.core.errors import AgentFixError, ExitCode, OutputError
+from app.core.model_usage import usd
 from app.core.text import clip, one_line, plain
-from app.llm.ledger import usd
 
 TRAJECTORY = "trajectory.jsonl"
 MAX_TEXT = 60_000

@@ -1,7 +1,10 @@
 """The model for each kind of work, and what a job's model calls cost."""
 
+import re
+from decimal import Decimal
 from typing import Literal
 
+from app.core.errors import AgentFixError
 from app.core.record import Record
 
 WorkKind = Literal["plan", "test", "code", "answer", "cheap"]
@@ -71,3 +74,25 @@ class Totals(Record):
 def dollars(cost: MicroUSD | float) -> str:
     """Money for programs: dollars with four digits and no sign."""
     return f"{cost / DOLLAR:.4f}"
+
+
+_USD = re.compile(r"\$?([0-9]{1,6}(?:\.[0-9]{1,6})?|\.[0-9]{1,6})")
+
+
+def usd(amount: MicroUSD) -> str:
+    """Money for people: cents, with more digits only if cents would show nothing (`$0.0042`)."""
+    digits = 2 if amount >= 10_000 or amount == 0 else 4
+    return f"${amount / DOLLAR:.{digits}f}"
+
+
+def parse_usd(text: str, *, current: MicroUSD = 0) -> MicroUSD:
+    """Parse dollars as people write them (`5`, `0.50`, `$5`) to micro-dollars; `+3` is three more than `current`."""
+    plain = text.strip()
+    base = current if plain.startswith("+") else 0
+    match = _USD.fullmatch(plain.removeprefix("+"))
+    if match is None:
+        raise AgentFixError(
+            f"{text[:40]!r} is not an amount of dollars.",
+            hint="Write an amount such as 5, 0.50 or +3 (at most 999999).",
+        )
+    return base + int(Decimal(match[1]) * DOLLAR)

@@ -40,13 +40,12 @@ from sqlalchemy.exc import IntegrityError
 
 from app.core.failpoints import failpoint
 from app.core.job import FINAL, WAITING, Job, JobState
-from app.core.model_usage import DOLLAR, MicroUSD
+from app.core.model_usage import DOLLAR, MicroUSD, usd
 from app.jobs.context import JobContext, paid_by
 from app.jobs.store import ACTIVE, BOTH, IN_TURN, JOB_LEASE, WAITS_FOR_PULL_REQUESTS, WORKED_ON, WaitingFor
 from app.jobs.tables import adopt_effects, job_contexts, jobs, verdict_of, writing
 from app.jobs.triggers import JobMessage, Trigger, insert_message, insert_trigger, is_decided
 from app.llm.errors import DayBudgetError
-from app.llm.ledger import usd
 from app.llm.sql_ledger import calls
 
 A_DAY = 24 * 3600.0

@@ -61,6 +61,28 @@ class DayBudgetError(BudgetError):
     """The next call could exceed a daily cap that several jobs share; money becomes available again by itself."""
 
 
+OUTAGES = frozenset({"unreachable", "quota"})
+"""Reasons to give a model up that another model may not share."""
+BECAUSE: Mapping[str, str] = {
+    "unreachable": "was unreachable",
+    "connection_lost": "kept losing the connection",
+    "timeout": "took too long to answer",
+    "deadline": "took too long to answer",
+    "stream_cut": "kept breaking off",
+    "server_error": "kept failing",
+    "bad_response": "gave no usable answer",
+    "overloaded": "was overloaded",
+    "rate_limited": "limited the rate for too long",
+    "quota": "had no credit left",
+    "unavailable": "had failed too often",
+}
+
+
+def is_outage(error: ModelError) -> bool:
+    """True if another model may succeed: the failure is not about the request, the key or the content."""
+    return error.kind in ("retry", "wait") or error.reason in OUTAGES
+
+
 CONTEXT = re.compile(
     r"context_length_exceeded|context length|context window|maximum context|prompt is too long|input is too long"
     r"|too many (input )?tokens|input length and `?max_tokens`? exceed|exceeds? the (model's )?maximum number of tokens"

@@ -1,27 +1,23 @@
 """The port to a job's account of model calls, its in-memory implementation, and sums and sentences about money."""
 
 import asyncio
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from app.core.errors import AgentFixError
-from app.core.model_usage import DOLLAR, MicroUSD, ModelUse, Totals, WorkKind
+from app.core.model_usage import MicroUSD, ModelUse, Totals, WorkKind, usd
 from app.llm.base import AnswerOrigin, Usage
-from app.llm.errors import BudgetError, ModelError
+from app.llm.errors import BECAUSE, BudgetError
 
 T = TypeVar("T")
 NEAR_CAP_PERCENT = 80
 NEAR_CAP = f"{NEAR_CAP_PERCENT} % of the "
 """How the warning of a cap that is nearly reached begins."""
 NOTHING = Usage()
-_USD = re.compile(r"\$?([0-9]{1,6}(?:\.[0-9]{1,6})?|\.[0-9]{1,6})")
 
 
 _ORDER: tuple[WorkKind, ...] = ("plan", "test", "code", "answer", "cheap")
@@ -213,47 +209,6 @@ def near_cap_warning(what: str, cap: MicroUSD, spent: MicroUSD, cost: MicroUSD) 
 def price(totals: Totals) -> str:
     """The cost of the calls, for people; a total of zero is shown as an unknown price."""
     return usd(totals.cost) if totals.cost or not totals.calls else "price unknown"
-
-
-def usd(amount: MicroUSD) -> str:
-    """Money for people: cents, with more digits only if cents would show nothing (`$0.0042`)."""
-    digits = 2 if amount >= 10_000 or amount == 0 else 4
-    return f"${amount / DOLLAR:.{digits}f}"
-
-
-def parse_usd(text: str, *, current: MicroUSD = 0) -> MicroUSD:
-    """Parse dollars as people write them (`5`, `0.50`, `$5`) to micro-dollars; `+3` is three more than `current`."""
-    plain = text.strip()
-    base = current if plain.startswith("+") else 0
-    match = _USD.fullmatch(plain.removeprefix("+"))
-    if match is None:
-        raise AgentFixError(
-            f"{text[:40]!r} is not an amount of dollars.",
-            hint="Write an amount such as 5, 0.50 or +3 (at most 999999).",
-        )
-    return base + int(Decimal(match[1]) * DOLLAR)
-
-
-OUTAGES = frozenset({"unreachable", "quota"})
-"""Reasons to give a model up that another model may not share."""
-BECAUSE: Mapping[str, str] = {
-    "unreachable": "was unreachable",
-    "connection_lost": "kept losing the connection",
-    "timeout": "took too long to answer",
-    "deadline": "took too long to answer",
-    "stream_cut": "kept breaking off",
-    "server_error": "kept failing",
-    "bad_response": "gave no usable answer",
-    "overloaded": "was overloaded",
-    "rate_limited": "limited the rate for too long",
-    "quota": "had no credit left",
-    "unavailable": "had failed too often",
-}
-
-
-def is_outage(error: ModelError) -> bool:
-    """True if another model may succeed: the failure is not about the request, the key or the content."""
-    return error.kind in ("retry", "wait") or error.reason in OUTAGES
 
 
 def fallback_notes(totals: Totals) -> tuple[str, ...]:

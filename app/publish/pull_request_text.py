@@ -10,12 +10,13 @@ from pathlib import PurePath
 
 from app.config.repository import RepoConfig
 from app.core.job import AttemptSummary, Job, JobResult
+from app.core.model_usage import usd
 from app.core.patch import FileStat
 from app.core.plan import Plan
 from app.core.task import Task, TaskKind
 from app.core.text import clip, count
 from app.core.verification import GateResult, Verdict, Verification
-from app.llm.ledger import fallback_notes, price, usd
+from app.llm.ledger import fallback_notes, price
 from app.publish.body_edits import marked_part
 from app.publish.effects import MAX_BODY, MAX_TITLE, UpdateVerdict
 from app.publish.markdown import (

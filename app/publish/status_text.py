@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from app.core.job import FINAL, JOB_ID, WAITING, Job, JobResult, JobState
-from app.core.model_usage import Totals
+from app.core.model_usage import Totals, usd
 from app.core.patch import Patch
 from app.core.plan import Plan, render_plan_file
 from app.core.redaction import find_secrets
@@ -20,7 +20,7 @@ from app.core.text import clip, count
 from app.github.base import MARKED
 from app.jobs.context import JobContext
 from app.jobs.store import JobQueries, JobWithContext, ProgressRow, WaitingFor
-from app.llm.ledger import price, usd
+from app.llm.ledger import price
 from app.publish.body_edits import marked_state
 from app.publish.effects import (
     MAX_BODY,

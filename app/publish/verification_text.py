@@ -4,6 +4,7 @@ the tests."""
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from app.core.model_usage import usd
 from app.core.text import clip, count
 from app.core.verification import (
     Control,
@@ -21,7 +22,6 @@ from app.core.verification import (
     Verdict,
     Verification,
 )
-from app.llm.ledger import usd
 from app.publish.markdown import (
     cell,
     code_cell,

@@ -47,7 +47,7 @@ from app.jobs.lessons import SqlLessonStore
 from app.jobs.queue import LEASE, JobClaim
 from app.jobs.store import StoredProgress, WaitingFor
 from app.jobs.tables import is_unreachable
-from app.llm.budgeted_model import CircuitBreakers
+from app.llm.circuit_breaker import CircuitBreakers
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.llm.sql_ledger import SqlLedger
 from app.pipeline.pipeline import PublishedChange

@@ -26,7 +26,8 @@ from app.core.verification import (
 )
 from app.jobs.store import JobBlobs
 from app.llm.base import Model
-from app.llm.budgeted_model import CircuitBreakers, JobModels, process_breakers
+from app.llm.budgeted_model import JobModels
+from app.llm.circuit_breaker import CircuitBreakers, process_breakers
 from app.llm.ledger import Ledger
 from app.llm.prices import read_prices
 from app.llm.registry import make_model, record_to, takes_reasoning

@@ -25,6 +25,7 @@ from starlette.responses import (
 )
 
 from app.core.job import new_job_id
+from app.core.model_usage import usd
 from app.core.plan import (
     COMMANDS,
     FIELDS,
@@ -42,7 +43,6 @@ from app.jobs.operations import SLOW, TOO_LONG
 from app.jobs.outcomes import outcome_totals
 from app.jobs.queries import DayCost, JobFilter, JobPage, SortOrder
 from app.jobs.triggers import AuditLog
-from app.llm.ledger import usd
 from app.server.context import ServerContext
 from app.server.web import formatting, metrics
 from app.server.web.access import visitor_of

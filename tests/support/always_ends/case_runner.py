@@ -13,7 +13,8 @@ from app.agent.loop import NativeRunner
 from app.agent.step import SandboxTree, Step, WorkTreePort
 from app.core.errors import AgentFixError
 from app.core.job import Budget
-from app.llm.budgeted_model import BudgetedModel, CircuitBreakers, RetryBackoff
+from app.llm.budgeted_model import BudgetedModel
+from app.llm.circuit_breaker import CircuitBreakers, RetryBackoff
 from app.llm.ledger import MemoryLedger
 from app.llm.litellm import LiteLLMModel, ModelTimeouts
 from app.llm.prices import Price
@@ -158,7 +159,7 @@ class CaseRunner:
             fallbacks=others,
             breakers=CircuitBreakers(lambda: self.now),
             sleep=self.sleep,
-            pace=lambda: RetryBackoff(jitter=lambda: 0.5),
+            backoff=lambda: RetryBackoff(jitter=lambda: 0.5),
         )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from app.llm.budgeted_model import MAX_ATTEMPTS, WAITS
+from app.llm.circuit_breaker import MAX_ATTEMPTS, WAITS
 from tests.support.always_ends.answers import GOOD, POSITIONS, ever, once, with_usage, without_usage
 from tests.support.always_ends.case_runner import Case
 from tests.support.always_ends.endpoint import always, first, in_turn

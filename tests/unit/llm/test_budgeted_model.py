@@ -9,15 +9,15 @@ import pytest
 
 from app.core.model_usage import Totals
 from app.llm.base import Message, ModelAnswer, ModelInfo, ModelRequest, OnText, Usage
-from app.llm.budgeted_model import (
+from app.llm.budgeted_model import BudgetedModel
+from app.llm.circuit_breaker import (
     FAILURES,
     MAX_ATTEMPTS,
-    MAX_REST_LENGTH,
-    MAX_WAIT_LENGTH,
+    MAX_REST_SECONDS,
+    MAX_WAIT_SECONDS,
     OPEN_SECONDS,
     TOTAL_WAIT,
     WAITS,
-    BudgetedModel,
     CircuitBreaker,
     CircuitBreakers,
     RetryBackoff,
@@ -61,7 +61,7 @@ class BudgetHarness:
             fallbacks=self.others,
             breakers=CircuitBreakers(lambda: self.now),
             sleep=self.sleep,
-            pace=lambda: RetryBackoff(jitter=lambda: 0.5),
+            backoff=lambda: RetryBackoff(jitter=lambda: 0.5),
         )
 
     async def sleep(self, seconds: float) -> None:
@@ -172,7 +172,7 @@ async def test_rate_limit_is_waited_for_as_announced() -> None:
 
 
 async def test_rate_limit_over_five_minutes_is_not_waited_for() -> None:
-    services = BudgetHarness([failed("wait", "rate_limited", after=MAX_WAIT_LENGTH + 1)])
+    services = BudgetHarness([failed("wait", "rate_limited", after=MAX_WAIT_SECONDS + 1)])
     assert (await services.refused()).reason == "rate_limited"
     assert services.sleeps == []
 
@@ -236,7 +236,7 @@ async def test_fallback_answer_names_the_replaced_model() -> None:
     )
     for key in ("turn.1", "turn.2", "turn.3"):
         await services.budgeted_model.ask(key, HELLO)
-        services.now += MAX_REST_LENGTH
+        services.now += MAX_REST_SECONDS
     assert fallback_notes(services.budgeted_model.totals()) == (
         "1 of 3 answers came from other/priced, because fake/priced had no credit left.",
         "1 of 3 answers came from other/priced, because fake/priced limited the rate for too long.",
@@ -253,7 +253,7 @@ async def test_failing_model_rests_while_a_fallback_answers() -> None:
         await services.budgeted_model.ask(key, HELLO)
     assert (services.model.calls, other.calls, services.sleeps) == (1, 2, [])
     assert [(use.answers, use.because) for use in services.budgeted_model.totals().models] == [(2, "quota")]
-    services.now += MAX_REST_LENGTH
+    services.now += MAX_REST_SECONDS
     assert (await services.budgeted_model.ask("turn.3", HELLO)).content == "3"
 
 
@@ -302,10 +302,10 @@ async def test_models_of_a_process_share_circuit_breakers() -> None:
         return BudgetedModel(model, MemoryLedger(10_000_000), progress, breakers=breakers, **more)
 
     with pytest.raises(ModelError):
-        await meter([failed("wait", "rate_limited", after=MAX_WAIT_LENGTH + 1)]).ask("turn.1", HELLO)
+        await meter([failed("wait", "rate_limited", after=MAX_WAIT_SECONDS + 1)]).ask("turn.1", HELLO)
     second = meter([], fallbacks=[other])
     assert (await second.ask("turn.1", HELLO)).origin.because == "rate_limited"
-    now[0] += MAX_REST_LENGTH
+    now[0] += MAX_REST_SECONDS
     assert (await meter([text("3")]).ask("turn.1", HELLO)).content == "3"
     elsewhere = replace(PRICED, endpoint="http://127.0.0.1:1/v1")
     assert breakers.of(PRICED) is not breakers.of(elsewhere)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, create_engine, select
 
 from app.core.errors import AgentFixError, ExitCode
-from app.core.model_usage import ModelUse, WorkKind
+from app.core.model_usage import ModelUse, WorkKind, parse_usd, usd
 from app.llm.base import AnswerOrigin, ModelAnswer, ModelInfo, Usage
 from app.llm.errors import BudgetError
-from app.llm.ledger import Ledger, MemoryLedger, fallback_notes, parse_usd, usd
+from app.llm.ledger import Ledger, MemoryLedger, fallback_notes
 from app.llm.prices import affordable, cost_of, worst_case
 from app.llm.sql_ledger import SqlLedger, job_costs, metadata
 

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from app.llm.base import ModelInfo
-from app.llm.budgeted_model import FAILURES, CircuitBreakers
+from app.llm.circuit_breaker import FAILURES, CircuitBreakers
 from app.llm.sql_ledger import pauses
 
 
