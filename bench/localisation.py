@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a script: the
 from app.repo.git_command import Git, GitError
 from app.repo.git_store import GitStore, log
 from app.repo.index.file_index import CodeIndex
-from app.repo.index.ranking import MAX_COMMITS, CommitChange, locate, read_log
+from app.repo.index.ranking import MAX_COMMITS, CommitChange, rank_files, read_log
 
 TOPS = (1, 5, 10, 20)
 WRITTEN, MASKED = "issues as they were written", "paths masked in the text"
@@ -104,7 +104,7 @@ class Localisation:
         self, index: CodeIndex, text: str, changes: list[CommitChange], gold: Sequence[str], figures: Figures
     ) -> None:
         started = perf_counter()
-        ranked = locate(index, text, history=changes)
+        ranked = rank_files(index, text, history=changes)
         figures.query.append(perf_counter() - started)
         place = {each.path: rank for rank, each in enumerate(ranked, 1)}
         figures.ranks.append([place.get(path) for path in gold])

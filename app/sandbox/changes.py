@@ -133,9 +133,9 @@ LITTER = GitIgnoreSpec.from_lines(
     + ["*.py[co]", "*.egg-info/", ".coverage", ".coverage.*", ".DS_Store", "*.swp", "*~", ".nfs*"]
 )
 
-LINES = 2_000
+MAX_IGNORE_LINES = 2_000
 """Lines of one .gitignore; the rest is not read, and paths that it names count as changes."""
-STARS = 3
+MAX_STARS = 3
 """Stars in one part of a pattern: pathspec's regular expressions take time that grows with this power of a name."""
 
 Ignored = Callable[[str], bool]
@@ -182,14 +182,14 @@ def _places(path: str) -> Iterable[str]:
 
 
 def _spec(content: bytes) -> GitIgnoreSpec:
-    lines = content.decode(errors="replace").split("\n")[:LINES]
+    lines = content.decode(errors="replace").split("\n")[:MAX_IGNORE_LINES]
     return GitIgnoreSpec.from_lines([line for line in (one.removesuffix("\r") for one in lines) if _usable(line)])
 
 
 def _usable(line: str) -> bool:
     """False for patterns that git ignores too, or that would keep a regular expression busy for minutes."""
     parts = line.split("/")
-    if line.count("**") > STARS or any(len(re.findall(r"\*+", part)) > STARS for part in parts):
+    if line.count("**") > MAX_STARS or any(len(re.findall(r"\*+", part)) > MAX_STARS for part in parts):
         return False
     try:
         GitIgnoreSpec.from_lines([line])
@@ -201,7 +201,7 @@ def _usable(line: str) -> bool:
 NAME_BYTES = 4_000
 SPECIAL_BITS = 0o7000
 SAMPLE = ".sample"
-KINDS = {
+UNUSUAL_KINDS = {
     "d": "a directory that cannot be read",
     "p": "a FIFO",
     "s": "a socket",
@@ -267,7 +267,7 @@ def name_problem(path: str) -> str | None:
 
 def kind_problem(record: ListedFile) -> str | None:
     if record.kind not in {"f", "l"}:
-        return KINDS.get(record.kind, "no file")
+        return UNUSUAL_KINDS.get(record.kind, "no file")
     if record.kind == "f" and record.mode & SPECIAL_BITS:
         return f"mode {record.mode:04o}: setuid, setgid or sticky"
     return None

@@ -21,11 +21,11 @@ EXIT_SECONDS = 10.0
 """How long a killed command may take to disappear (a process in a system call is killed when it returns)."""
 QUOTA_INTERVAL = 0.25
 """Seconds between two looks at how full the file system is, which cost nothing."""
-STEPS = 16
+QUOTA_STEPS = 16
 """The files are counted when the file system has filled by this part of the limit since the last time."""
 UNPROMPTED = 10.0
 """Seconds after which they are counted anyway: not every file system says at once how full it is."""
-SHARE = 20
+COUNTING_SHARE = 20
 """Counting takes this part of the time at most, unless the disk fills."""
 
 
@@ -54,14 +54,14 @@ class DiskQuota:
             allowed = max(allowed, await asyncio.to_thread(self._count))
         while True:
             await asyncio.sleep(QUOTA_INTERVAL)
-            if self._in_use() - self._when_counted < self.limit / STEPS and time.monotonic() < self._due:
+            if self._in_use() - self._when_counted < self.limit / QUOTA_STEPS and time.monotonic() < self._due:
                 continue
             self._when_counted, started = self._in_use(), time.monotonic()
             if await asyncio.to_thread(self._count) > allowed:
                 self._due = 0.0  # the next command is counted at once
                 exceeded()
                 return
-            self._due = time.monotonic() + max(UNPROMPTED, SHARE * (time.monotonic() - started))
+            self._due = time.monotonic() + max(UNPROMPTED, COUNTING_SHARE * (time.monotonic() - started))
 
     @property
     def note(self) -> bytes:

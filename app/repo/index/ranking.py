@@ -423,7 +423,7 @@ class RankedFile(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def locate(index: CodeIndex, text: str, *, history: Iterable[CommitChange] = ()) -> tuple[RankedFile, ...]:
+def rank_files(index: CodeIndex, text: str, *, history: Iterable[CommitChange] = ()) -> tuple[RankedFile, ...]:
     """Rank the commit's files by how likely the issue is about them; files without any sign of it are left out.
 
     `history` are the commits before this one, newest first (`MAX_COMMITS` are plenty).

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.core.patch import Tree
 from app.repo.index.file_index import CodeIndex, IndexedFile, is_code, is_test, is_test_name, stem
-from app.repo.index.ranking import LARGE_COMMIT, CommitChange, RankedFile, locate, read_log
+from app.repo.index.ranking import LARGE_COMMIT, CommitChange, RankedFile, rank_files, read_log
 from app.repo.index.terms import term_id, terms
 from app.repo.syntax import Symbol, language_of, symbols
 
@@ -268,7 +268,7 @@ class RepositorySurvey:
 
     @cached_property
     def ranked(self) -> tuple[RankedFile, ...]:
-        return locate(self.index, self._text, history=self.history)
+        return rank_files(self.index, self._text, history=self.history)
 
     def map(self, budget_tokens: int) -> str:
         """The short repository map that a plan starts from."""

@@ -130,7 +130,7 @@ MAX_START_SECONDS = 60.0
 
 def end_orphans(machine: HostMachine) -> int:
     """End them and return how many there were; only the caller's own, and only with our command line."""
-    parents = {entry.name: _parent(entry) for entry in PROC.iterdir() if entry.name.isdigit()}
+    parents = {entry.name: _parent_pid(entry) for entry in PROC.iterdir() if entry.name.isdigit()}
     busy = frozenset(parents.values())
     ended = 0
     for pid in parents:
@@ -154,22 +154,22 @@ def _is_orphaned(entry: Path, machine: HostMachine, *, has_children: bool) -> bo
         ours = words[:2] == [bwrap.encode(), b"--args"] and words[3:5] == [b"--", first.encode()]
         if not ours or entry.stat().st_uid != os.geteuid():
             return False
-        if (PROC / _parent(entry) / "comm").read_text().strip() != bwrap:
+        if (PROC / _parent_pid(entry) / "comm").read_text().strip() != bwrap:
             return True
-        started = int(_stat(entry)[19]) / os.sysconf("SC_CLK_TCK")
+        started = int(_stat_fields(entry)[19]) / os.sysconf("SC_CLK_TCK")
         age = float((PROC / "uptime").read_text().split()[0]) - started
         return not has_children and age > MAX_START_SECONDS
     return False
 
 
-def _parent(entry: Path) -> str:
+def _parent_pid(entry: Path) -> str:
     try:
-        return _stat(entry)[1]
+        return _stat_fields(entry)[1]
     except OSError:
         return ""
 
 
-def _stat(entry: Path) -> list[str]:
+def _stat_fields(entry: Path) -> list[str]:
     """The fields after the name, which may contain anything: state, parent, and so on (proc(5), from number 3)."""
     return (entry / "stat").read_text().rpartition(")")[2].split()
 
@@ -182,17 +182,17 @@ MOUNTED_DIRECTORIES = ("alternatives", "pki", "ca-certificates/extracted", "cryp
 
 def synthetic_etc(caches: Path, uid: int, host: Path = HOST_ETC) -> tuple[Mount, ...]:
     """Write it once per content below `caches`; returns its mounts."""
-    files = _files(uid, host)
-    directories = _directories(host)
+    files = _etc_files(uid, host)
+    directories = _etc_directories(host)
     digest = hashlib.sha256(repr((sorted(files.items()), directories)).encode()).hexdigest()[:16]
     etc_directory = caches / f"etc-{digest}"
     if not etc_directory.exists():
-        _write(etc_directory, files, [str(directory.relative_to(host)) for directory in directories])
+        _write_etc(etc_directory, files, [str(directory.relative_to(host)) for directory in directories])
     shown = (Mount(directory, f"/etc/{directory.relative_to(host)}") for directory in directories)
     return (Mount(etc_directory, "/etc"), *shown)
 
 
-def _files(uid: int, host: Path) -> dict[str, bytes]:
+def _etc_files(uid: int, host: Path) -> dict[str, bytes]:
     made = {
         "passwd": f"root:x:0:0:root:/:/usr/sbin/nologin\nagent:x:{uid}:{uid}:agent:/home/agent:/bin/sh\n"
         "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
@@ -211,7 +211,7 @@ def _files(uid: int, host: Path) -> dict[str, bytes]:
     return files
 
 
-def _directories(host: Path) -> list[Path]:
+def _etc_directories(host: Path) -> list[Path]:
     """`ssl/private` holds the host's keys, so only the other directories of `ssl` are shown."""
     known = [host / name for name in MOUNTED_DIRECTORIES]
     known += sorted(host.glob("java-*"))  # where distributions keep parts of a JDK
@@ -219,7 +219,7 @@ def _directories(host: Path) -> list[Path]:
     return [path for path in (*known, *certificates) if path.is_dir()]
 
 
-def _write(directory: Path, files: dict[str, bytes], directories: list[str]) -> None:
+def _write_etc(directory: Path, files: dict[str, bytes], directories: list[str]) -> None:
     directory.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=".etc-", dir=directory.parent))
     for name in directories:
@@ -257,7 +257,7 @@ def survey_host(caches: Path, environment: Mapping[str, str], private: tuple[Pat
     toolchains = find_toolchains(environment, private)
     top_level = [Path("/", name) for name in TOP_LEVEL]
     machine = HostMachine(
-        programs=HostPrograms(bwrap, _system("setpriv"), _system("prlimit"), _system("env")),
+        programs=HostPrograms(bwrap, _find_program("setpriv"), _find_program("prlimit"), _find_program("env")),
         privileged=privileged,
         links=tuple((str(top.readlink()), str(top)) for top in top_level if top.is_symlink()),
         mounts=(
@@ -266,13 +266,13 @@ def survey_host(caches: Path, environment: Mapping[str, str], private: tuple[Pat
             *toolchains.mounts,
         ),
         path=toolchains.path,
-        python=_python(toolchains.path),
+        python=_find_python(toolchains.path),
         overlays=overlays,
     )
     return HostSurvey(machine, toolchains.left_out)
 
 
-def _system(program: str) -> str:
+def _find_program(program: str) -> str:
     at = shutil.which(program, path=":".join(SYSTEM_PATH))
     if at is None:
         raise SandboxError(
@@ -281,7 +281,7 @@ def _system(program: str) -> str:
     return at
 
 
-def _python(path: tuple[str, ...]) -> str:
+def _find_python(path: tuple[str, ...]) -> str:
     """An interpreter that exists inside: this process's own base, or the system's."""
     own = Path(sys.base_prefix).resolve() / "bin"
     directories = [str(own)] if str(own) in path else []

@@ -267,7 +267,7 @@ def _flat(groups: Iterable[Iterable[T]]) -> tuple[T, ...]:
     return tuple(dict.fromkeys(item for group in groups for item in group))
 
 
-SHOWN = 5
+MAX_NAMED = 5
 
 
 def submodule_install_steps(files: ManifestFiles, hosts: Collection[str]) -> list[InstallStep]:
@@ -277,7 +277,7 @@ def submodule_install_steps(files: ManifestFiles, hosts: Collection[str]) -> lis
     empty = [path for path in files.gitlinks if path not in allowed]
     found = []
     if empty:
-        names = ", ".join(empty[:SHOWN])
+        names = ", ".join(empty[:MAX_NAMED])
         hosts_left = sorted({host for path in empty if (host := _host(addresses.get(path, "")))})
         wanted = f"does not name {', '.join(hosts_left)}" if hosts_left else "allows no https host for them"
         note = f"{names}: submodules stay empty, because `network:` {wanted}"

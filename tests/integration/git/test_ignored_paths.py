@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.sandbox.changes import LINES, ignored_by
+from app.sandbox.changes import MAX_IGNORE_LINES, ignored_by
 
 RULES = {
     ".gitignore": b"# comment\n\nbuild/\n*.log\n!keep.log\n/anchored\ndoc/*.txt\n**/deep/x\na/**/z\ntrail  \nesc\\ \n"
@@ -87,6 +87,6 @@ def test_broken_and_hostile_rules_are_left_out() -> None:
 
 
 def test_a_file_of_a_million_rules_is_cut() -> None:
-    ignored = ignored_by({".gitignore": b"first\n" + b"x\n" * LINES + b"last\n"})
+    ignored = ignored_by({".gitignore": b"first\n" + b"x\n" * MAX_IGNORE_LINES + b"last\n"})
     assert ignored("first")
     assert not ignored("last")

@@ -3,7 +3,7 @@
 import pytest
 
 from app.repo.index.file_index import CodeIndex, is_test, is_unlikely_place, module_names, stem
-from app.repo.index.ranking import CommitChange, RankedFile, locate, rarity_of, read_log, subject_scores, subjects
+from app.repo.index.ranking import CommitChange, RankedFile, rank_files, rarity_of, read_log, subject_scores, subjects
 from app.repo.index.survey import related_tests
 from app.repo.index.terms import term_id
 from tests.support.memory_tree import MemoryTree
@@ -27,7 +27,7 @@ SHOP = {
 def ranked(
     text: str, files: dict[str, bytes] | None = None, history: tuple[CommitChange, ...] = ()
 ) -> tuple[RankedFile, ...]:
-    return locate(CodeIndex.build(MemoryTree(files or SHOP), None), text, history=history)
+    return rank_files(CodeIndex.build(MemoryTree(files or SHOP), None), text, history=history)
 
 
 def first(text: str, files: dict[str, bytes] | None = None) -> RankedFile:

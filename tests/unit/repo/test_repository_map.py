@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.repo.index.file_index import CodeIndex
-from app.repo.index.ranking import locate
+from app.repo.index.ranking import rank_files
 from app.repo.index.survey import RepositorySurvey, repository_map
 from tests.support.memory_tree import MemoryTree
 
@@ -111,7 +111,7 @@ def test_only_ranked_files_are_read() -> None:
     tree = MemoryTree(FILES)
     index = CodeIndex.build(tree, None)
     tree.reads.clear()
-    repository_map(index, locate(index, TEXT)[:1], budget_tokens=500, text=TEXT)
+    repository_map(index, rank_files(index, TEXT)[:1], budget_tokens=500, text=TEXT)
     assert tree.reads == ["shop/cart.py"]
 
 
