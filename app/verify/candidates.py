@@ -108,30 +108,36 @@ def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) 
     ):
         found = _python(tree, suite, surroundings, test, dated, aged=age > AGED)
     else:
-        known = suite if suite.command else None
-        node = choose_node(
-            files, f"{suite.directory}/" if suite.directory else "", surroundings.node, surroundings.committed
-        )
-        found = [Candidate("manifests", "what its manifests and scripts say", 40, SetupChoice(), known)]
-        runner = None if test else _runner(tree, files, suite)
-        if runner is not None:
-            reason = f"the runner behind `{suite.command}`"
-            found.insert(0, Candidate("package.json, runner", reason, 45, SetupChoice(), runner))
-        if not test:
-            found += _jobs(tree, files, suite)
-            found += _crates(files, suite) if suite.framework == "cargo" else ()
-        found = [_on_node(one, node.needed, surroundings) for one in found]
-        first = found[0]
-        if node.other:
-            found.append(
-                replace(_on_node(first, node.other, surroundings), name=f"{first.name} on Node {node.other}", score=32)
-            )
-        if dated and suite.framework not in {"go", "cargo", "maven"}:
-            then = _on_node(first, node.other, surroundings)
-            reason = f"{then.reason}, with packages as of {dated}"
-            choice = replace(then.choice, before=dated)
-            found.append(replace(then, name=f"{first.name} as of {dated}", reason=reason, score=30, choice=choice))
+        found = _not_python(tree, suite, surroundings, test, dated)
     return sorted(found, key=lambda one: -one.score)
+
+
+def _not_python(
+    tree: Tree, suite: SuiteCommand, surroundings: Surroundings, test: str | None, dated: str
+) -> list[Candidate]:
+    files = ManifestFiles(tree)
+    known = suite if suite.command else None
+    directory = f"{suite.directory}/" if suite.directory else ""
+    node = choose_node(files, directory, surroundings.node, surroundings.committed)
+    found = [Candidate("manifests", "what its manifests and scripts say", 40, SetupChoice(), known)]
+    runner = None if test else _runner(tree, files, suite)
+    if runner is not None:
+        reason = f"the runner behind `{suite.command}`"
+        found.insert(0, Candidate("package.json, runner", reason, 45, SetupChoice(), runner))
+    if not test:
+        found += _jobs(tree, files, suite)
+        found += _crates(files, suite) if suite.framework == "cargo" else ()
+    found = [_on_node(one, node.needed, surroundings) for one in found]
+    first = found[0]
+    if node.other:
+        other = _on_node(first, node.other, surroundings)
+        found.append(replace(other, name=f"{first.name} on Node {node.other}", score=32))
+    if dated and suite.framework not in {"go", "cargo", "maven"}:
+        then = _on_node(first, node.other, surroundings)
+        reason = f"{then.reason}, with packages as of {dated}"
+        choice = replace(then.choice, before=dated)
+        found.append(replace(then, name=f"{first.name} as of {dated}", reason=reason, score=30, choice=choice))
+    return found
 
 
 def _on_node(one: Candidate, major: str, surroundings: Surroundings) -> Candidate:
