@@ -91,7 +91,7 @@ def _text(plan: Plan | None) -> str:
     return _EMPTY_FIELD.sub("", render_plan_file(plan)) if plan else ""
 
 
-# read_status() reads these back from comments: when you change one, add the former headline to _FORMER.
+# read_status() reads these back from comments: when you change one, add the former headline to _STATES.
 HEADLINES: Final[dict[JobState, str]] = {
     "queued": "⏳ Queued",
     "planning": "🧭 Making a plan",
@@ -429,26 +429,13 @@ def attempt_diff(diff: str, limit: int) -> str:
     return details(TITLE, fenced("\n".join(shown), "diff") + note)
 
 
-_FORMER_APPROVAL, _FORMER_PLAN = "✋ A plan waits for your approval", "🧭 A plan, for you to approve"
-_FORMER: Final[dict[str, JobState]] = {
-    "⏳ Waiting for its turn": "queued",
-    _FORMER_APPROVAL: "awaiting_approval",
-    "❓ A question first": "needs_input",
-    "❓ Questions first": "needs_input",
-    "💸 A limit was reached": "limit_reached",
-    "💥 It did not work out": "error",
-    "💥 Job failed": "error",
-    _FORMER_PLAN: "answered",
-}
-"""Headlines of comments that earlier versions posted."""
 _STATES: Final[dict[str, JobState]] = {
-    **_FORMER,
     **{headline: state for state, headline in HEADLINES.items()},
     QUESTIONS: "needs_input",
     PLANNED: "answered",
     BROKEN_DRAFT: "pr_opened",
 }
-_WITH_PLAN: Final = frozenset({_FORMER_APPROVAL, _FORMER_PLAN, HEADLINES["awaiting_approval"], PLANNED})
+_WITH_PLAN: Final = frozenset({HEADLINES["awaiting_approval"], PLANNED})
 """Other comments may quote what only looks like a plan: an answer, a diff."""
 _RUN = re.compile(r"\]\(\S+/actions/runs/([0-9]{1,18})\)")
 

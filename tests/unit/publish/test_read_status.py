@@ -29,14 +29,6 @@ def test_every_state_is_read_back(state: JobState) -> None:
 
 
 POSTED = {
-    "### ⏳ Waiting for its turn": "queued",
-    "### ✋ A plan waits for your approval": "awaiting_approval",
-    "### 🧭 A plan, for you to approve": "answered",
-    "### 💥 It did not work out": "error",
-    "### ❓ A question first": "needs_input",
-    "### ❓ Questions first": "needs_input",
-    "### 💸 A limit was reached": "limit_reached",
-    "### 💥 Job failed": "error",
     "### ⏳ Queued": "queued",
     "### 🧭 Making a plan": "planning",
     "### ✋ The plan is waiting for your approval": "awaiting_approval",

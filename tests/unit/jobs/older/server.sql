@@ -22,27 +22,27 @@ CREATE TABLE calls (
 );
 INSERT INTO "calls" VALUES('working','plan.answer',1,'booked',120000,900,0,80,7300,0,'{"kept":"answer"}');
 INSERT INTO "calls" VALUES('working','turn.1.answer',1,'reserved',90000,1000,0,0,4000,0,'');
-CREATE TABLE commissions (
+CREATE TABLE job_contexts (
 	job VARCHAR(40) NOT NULL, 
 	repository BIGINT NOT NULL, 
 	number BIGINT NOT NULL, 
-	living VARCHAR(80), 
+	active_key VARCHAR(80), 
 	priority INTEGER NOT NULL, 
 	ready BOOLEAN NOT NULL, 
-	commission JSON NOT NULL, 
+	context JSON NOT NULL, 
 	created_at DOUBLE NOT NULL, 
 	lease_until DOUBLE NOT NULL, 
 	due DOUBLE NOT NULL, 
 	crashes INTEGER NOT NULL, 
 	handed_over BOOLEAN NOT NULL, 
-	told_at DOUBLE NOT NULL, 
-	told VARCHAR(64) NOT NULL, 
+	posted_at DOUBLE NOT NULL, 
+	posted_state VARCHAR(64) NOT NULL, 
 	stop_reason TEXT NOT NULL, 
 	PRIMARY KEY (job), 
-	UNIQUE (living)
+	UNIQUE (active_key)
 );
-INSERT INTO "commissions" VALUES('working',2,3,'2#3',1,1,'{"place": {"installation": 1, "repository": 2, "owner": "ada", "name": "sample", "number": 3}, "aim": "fix", "trigger": "issue", "login": "ada", "author": {"name": "agent-fix[bot]", "email": "1+agent-fix[bot]@users.noreply.forge.example"}, "config": {"model": null, "fallbacks": [], "runner": null, "plan": "auto", "setup": null, "test": null, "lint": null, "network": [], "budget": {"usd": null, "minutes": null, "steps": null, "usd_per_day": null}, "protected_paths": [], "allowed_actors": [], "max_open_pull_requests": null, "pull_request": "final", "ci": "manual", "iterate": {"ci": true, "reviews": true, "conflicts": true, "max": 3}, "branch": null, "title": null, "labels": [], "reviewers": [], "instructions": null}, "goal": "new_branch", "base_ref": "main", "pull": null, "expected": "", "parents": [], "threads": [], "notes": []}',1795262400.0,1795262460.0,0.0,0,0,0.0,'','');
-INSERT INTO "commissions" VALUES('asked',2,4,'2#4',1,1,'{"place": {"installation": 1, "repository": 2, "owner": "ada", "name": "sample", "number": 4}, "aim": "fix", "trigger": "issue", "login": "ada", "author": {"name": "agent-fix[bot]", "email": "1+agent-fix[bot]@users.noreply.forge.example"}, "config": {"model": null, "fallbacks": [], "runner": null, "plan": "auto", "setup": null, "test": null, "lint": null, "network": [], "budget": {"usd": null, "minutes": null, "steps": null, "usd_per_day": null}, "protected_paths": [], "allowed_actors": [], "max_open_pull_requests": null, "pull_request": "final", "ci": "manual", "iterate": {"ci": true, "reviews": true, "conflicts": true, "max": 3}, "branch": null, "title": null, "labels": [], "reviewers": [], "instructions": null}, "goal": "new_branch", "base_ref": "main", "pull": null, "expected": "", "parents": [], "threads": [], "notes": []}',1795262400.0,0.0,0.0,0,0,0.0,'','');
+INSERT INTO "job_contexts" VALUES('working',2,3,'2#3',1,1,'{"issue_ref": {"installation": 1, "repository": 2, "owner": "ada", "name": "sample", "number": 3}, "aim": "fix", "trigger": "issue", "login": "ada", "author": {"name": "agent-fix[bot]", "email": "1+agent-fix[bot]@users.noreply.forge.example"}, "config": {"model": null, "fallbacks": [], "runner": null, "plan": "auto", "setup": null, "test": null, "lint": null, "network": [], "budget": {"usd": null, "minutes": null, "steps": null, "usd_per_day": null}, "protected_paths": [], "allowed_actors": [], "max_open_pull_requests": null, "pull_request": "final", "ci": "manual", "iterate": {"ci": true, "reviews": true, "conflicts": true, "max": 3}, "branch": null, "title": null, "labels": [], "reviewers": [], "instructions": null}, "publish_target": "new_branch", "base_ref": "main", "pull": null, "expected": "", "parents": [], "threads": [], "notes": []}',1795262400.0,1795262460.0,0.0,0,0,0.0,'','');
+INSERT INTO "job_contexts" VALUES('asked',2,4,'2#4',1,1,'{"issue_ref": {"installation": 1, "repository": 2, "owner": "ada", "name": "sample", "number": 4}, "aim": "fix", "trigger": "issue", "login": "ada", "author": {"name": "agent-fix[bot]", "email": "1+agent-fix[bot]@users.noreply.forge.example"}, "config": {"model": null, "fallbacks": [], "runner": null, "plan": "auto", "setup": null, "test": null, "lint": null, "network": [], "budget": {"usd": null, "minutes": null, "steps": null, "usd_per_day": null}, "protected_paths": [], "allowed_actors": [], "max_open_pull_requests": null, "pull_request": "final", "ci": "manual", "iterate": {"ci": true, "reviews": true, "conflicts": true, "max": 3}, "branch": null, "title": null, "labels": [], "reviewers": [], "instructions": null}, "publish_target": "new_branch", "base_ref": "main", "pull": null, "expected": "", "parents": [], "threads": [], "notes": []}',1795262400.0,0.0,0.0,0,0,0.0,'','');
 CREATE TABLE deliveries (
 	seq INTEGER NOT NULL, 
 	id VARCHAR(64) NOT NULL, 
@@ -61,19 +61,19 @@ CREATE TABLE deliveries (
 	UNIQUE (content)
 );
 INSERT INTO "deliveries" VALUES(1,'d-1','44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a','issues',X'7B7D','waiting',0,NULL,'2026-11-21 12:00:00.000000','2026-11-21 12:00:00.000000',NULL,'');
-CREATE TABLE inbox_pulse (
+CREATE TABLE inbox_write_checks (
 	id INTEGER NOT NULL, 
 	at DATETIME NOT NULL, 
 	PRIMARY KEY (id)
 );
-CREATE TABLE intents (
+CREATE TABLE effects (
 	seq INTEGER NOT NULL, 
 	"key" VARCHAR(160) NOT NULL, 
 	job VARCHAR(40) NOT NULL, 
 	epoch INTEGER NOT NULL, 
 	installation BIGINT NOT NULL, 
-	place JSON NOT NULL, 
-	intent JSON NOT NULL, 
+	issue_ref JSON NOT NULL, 
+	effect JSON NOT NULL, 
 	digest VARCHAR(64) NOT NULL, 
 	revision INTEGER NOT NULL, 
 	state VARCHAR(16) NOT NULL, 
@@ -85,7 +85,7 @@ CREATE TABLE intents (
 	PRIMARY KEY (seq), 
 	UNIQUE ("key")
 );
-INSERT INTO "intents" VALUES(1,'working/status_comment','working',1,1,'{"installation": 1, "repository": 2, "owner": "ada", "name": "sample", "number": 3}','{"kind": "status_comment", "body": "At work."}','71841b2915d82425ca91f77ce8a543c86eef436aa206f8b2b54ba2112e28ba2c',1,'wanted',1795262400.0,0,'','',NULL);
+INSERT INTO "effects" VALUES(1,'working/status_comment','working',1,1,'{"installation": 1, "repository": 2, "owner": "ada", "name": "sample", "number": 3}','{"kind": "status_comment", "body": "At work."}','71841b2915d82425ca91f77ce8a543c86eef436aa206f8b2b54ba2112e28ba2c',1,'wanted',1795262400.0,0,'','',NULL);
 CREATE TABLE jobs (
 	id VARCHAR(40) NOT NULL, 
 	"key" VARCHAR(64) NOT NULL, 
@@ -103,7 +103,7 @@ CREATE TABLE jobs (
 );
 INSERT INTO "jobs" VALUES('working','2#3','queued','{"id": "working", "task": {"repository": "ada/sample", "issue": {"title": "Totals are wrong", "body": "They are.", "number": 3, "hidden_characters": 0}, "base": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "base_ref": "main", "slug": "totals-are-wrong", "requester": null, "origin": {"installation": 1, "repository": 2, "number": 3, "is_pull_request": false, "actor": 7}, "request": "", "sections": []}, "branch": "agent-fix/issue-3-totals-are-wrong", "budget": {"usd": 5000000, "minutes": 60.0, "steps": 100}, "model": "scripted/one", "runner": "native", "sandbox": "bubblewrap", "plan_mode": "auto", "plan_file": "", "aim": "fix", "conflicts": [], "created_at": "2026-11-21T12:00:00Z"}',NULL,'',0,0,'h:1:0',1,'2026-11-21 12:00:00.000000','2026-11-21 12:00:00.000000');
 INSERT INTO "jobs" VALUES('asked','2#4','queued','{"id": "asked", "task": {"repository": "ada/sample", "issue": {"title": "Totals are wrong", "body": "They are.", "number": 4, "hidden_characters": 0}, "base": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "base_ref": "main", "slug": "totals-are-wrong", "requester": null, "origin": {"installation": 1, "repository": 2, "number": 4, "is_pull_request": false, "actor": 7}, "request": "", "sections": []}, "branch": "agent-fix/issue-4-totals-are-wrong", "budget": {"usd": 5000000, "minutes": 60.0, "steps": 100}, "model": "scripted/one", "runner": "native", "sandbox": "bubblewrap", "plan_mode": "auto", "plan_file": "", "aim": "fix", "conflicts": [], "created_at": "2026-11-21T12:00:00Z"}',NULL,'',0,0,NULL,0,'2026-11-21 12:00:00.000000','2026-11-21 12:00:00.000000');
-CREATE TABLE looks (
+CREATE TABLE poll_cursors (
 	repository BIGINT NOT NULL, 
 	at DOUBLE NOT NULL, 
 	PRIMARY KEY (repository)
@@ -120,23 +120,23 @@ CREATE TABLE messages (
 	UNIQUE ("key")
 );
 INSERT INTO "messages" VALUES(1,'r2/comment:7','working','steer','ada','mind the tests',1795262400.0);
-CREATE TABLE parcel_chunks (
-	filling VARCHAR(32) NOT NULL, 
+CREATE TABLE commit_transfer_chunks (
+	pack VARCHAR(32) NOT NULL, 
 	number INTEGER NOT NULL, 
 	written_at FLOAT NOT NULL, 
 	content BLOB NOT NULL, 
-	PRIMARY KEY (filling, number)
+	PRIMARY KEY (pack, number)
 );
-CREATE TABLE parcels (
+CREATE TABLE commit_transfers (
 	repository BIGINT NOT NULL, 
 	commit_id VARCHAR(40) NOT NULL, 
 	state VARCHAR(8) NOT NULL, 
-	filling VARCHAR(32) NOT NULL, 
+	pack VARCHAR(32) NOT NULL, 
 	chunks INTEGER NOT NULL, 
 	digest VARCHAR(64) NOT NULL, 
 	failures INTEGER NOT NULL, 
 	reason TEXT NOT NULL, 
-	asked_at FLOAT NOT NULL, 
+	requested_at FLOAT NOT NULL, 
 	used_at FLOAT NOT NULL, 
 	log BLOB, 
 	PRIMARY KEY (repository, commit_id)
@@ -173,13 +173,13 @@ INSERT INTO "triggers" VALUES('r2/asked',2,4,7,'fix',1795262400.0,'job asked','a
 CREATE INDEX ix_jobs_key ON jobs ("key");
 CREATE INDEX ix_jobs_state ON jobs (state);
 CREATE INDEX ix_progress_job ON progress (job);
-CREATE INDEX ix_commissions_repository ON commissions (repository);
+CREATE INDEX ix_job_contexts_repository ON job_contexts (repository);
 CREATE INDEX ix_messages_job ON messages (job);
 CREATE INDEX ix_triggers_place ON triggers (repository, number);
 CREATE INDEX ix_triggers_actor ON triggers (repository, actor, at);
 CREATE INDEX deliveries_due ON deliveries (state, due_at);
-CREATE INDEX ix_intents_job ON intents (job);
-CREATE INDEX ix_intents_state_due ON intents (state, due);
+CREATE INDEX ix_effects_job ON effects (job);
+CREATE INDEX ix_effects_state_due ON effects (state, due);
 CREATE INDEX ix_receipts_job ON receipts (job);
 CREATE INDEX ix_calls_money ON calls (job_id, state, cost);
 COMMIT;
