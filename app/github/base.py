@@ -34,7 +34,7 @@ def with_marker(body: str, key: str) -> str:
     return f"{_MARK.sub('', body).rstrip()}\n\n{marker(key)}"
 
 
-def has_text(body: str, key: str) -> bool:
+def has_marker(body: str, key: str) -> bool:
     """True if the text ends with the key's marker."""
     return body.rstrip().endswith(marker(key))
 

@@ -105,7 +105,7 @@ class BranchesApi:
             for _ in range(8):  # another process may take the name between the check and the push
                 tips = await asyncio.to_thread(branch_tips, self.store, remote, name.partition("/")[0])
                 free, expected = _name_for(name, commit, tips, replacing)
-                if expected == commit or await self._is_pushed(remote, free, commit, expected):
+                if expected == commit or await self._push(remote, free, commit, expected):
                     return free
         raise TemporaryFailure(f"Could not find a free name for the branch {name}.")
 
@@ -122,7 +122,7 @@ class BranchesApi:
             if tip is None:
                 raise NeedsHumanAction(f"The branch {name} was deleted.", hint="Repeat the command to start again.")
             may_move = tip == expected and await self._may_leave(tip, commit)
-            if not may_move or not await self._is_pushed(remote, name, commit, expected):
+            if not may_move or not await self._push(remote, name, commit, expected):
                 raise NeedsHumanAction(
                     f"Someone else has pushed to {name}; agent-fix never overwrites their commits.",
                     hint="Repeat the command to start from the current branch.",
@@ -135,11 +135,11 @@ class BranchesApi:
             await asyncio.to_thread(check_branch, name)
             tips = await asyncio.to_thread(branch_tips, self.store, remote, name)
             if tips.get(name) == commit:
-                await self._is_pushed(remote, name, None, commit)
+                await self._push(remote, name, None, commit)
 
-    async def _is_pushed(self, remote: Remote, name: str, commit: str | None, expected: str | None) -> bool:
+    async def _push(self, remote: Remote, name: str, commit: str | None, expected: str | None) -> bool:
         """Push; without a commit, delete the branch. False if someone else moved it. Raises ForgeError if refused."""
-        async with self._api.pace.wait_for_mutation(mutation=True):
+        async with self._api.pace.turn(mutation=True):
             pushed = await asyncio.to_thread(push, self.store, remote, name, commit, expected=expected)
         if pushed.refused and not pushed.stale:
             raise self._failure(_PUSH_REFUSALS, f"GitHub refused the branch {name}: {pushed.refused}")

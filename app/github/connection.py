@@ -63,7 +63,7 @@ class MutationPacer:
         """What the newest answers said, by resource."""
 
     @asynccontextmanager
-    async def wait_for_mutation(self, *, mutation: bool) -> AsyncIterator[None]:
+    async def turn(self, *, mutation: bool) -> AsyncIterator[None]:
         """Enter when the request may be sent. Raises RateLimited if that is too far away."""
         if not mutation:
             await self._wait(self._silent_until)

@@ -12,7 +12,7 @@ from app.github.base import (
     Reaction,
     ReactionTarget,
     TemporaryFailure,
-    has_text,
+    has_marker,
     with_marker,
 )
 from app.github.branches import BranchesApi
@@ -277,7 +277,7 @@ class GitHubForge:
     async def _own(self, listing: Call, key: str) -> models.IssueComment | None:
         """Our own comment with the key's marker. Someone else's comment with a copied marker does not count."""
         found = await self._api.pages(models.IssueComment, listing, self.number)
-        return next((item for item in found if item.author_name == self.bot.login and has_text(item.body, key)), None)
+        return next((item for item in found if item.author_name == self.bot.login and has_marker(item.body, key)), None)
 
 
 async def open_forge(

@@ -135,7 +135,7 @@ class HttpClient:
             headers["Accept"] = "application/vnd.github.raw+json"
 
         async def send() -> httpx.Response:
-            async with self._pace.wait_for_mutation(mutation=mutation):
+            async with self._pace.turn(mutation=mutation):
                 answer = await client.arequest(call.method, path, params=params, json=body, headers=headers)
             self._pace.note_limit(answer.headers)
             return answer.raw_response
@@ -179,14 +179,16 @@ class HttpClient:
             return NotFoundOnGitHub(failure.message, hint=failure.hint)
         if refused is not None and refused.status_code == 401:
             return NoAccess(failure.message, hint=self._app.refused_hint)
-        return self.check_response(failure)
+        return self.pause_if_limited(failure)
 
     def _unreadable_limit(self) -> ForgeError:
         """githubkit parses a limit's headers as numbers and raises ValueError if they are not."""
         until = self._app.now() + DEFAULT_WAIT
-        return self.check_response(RateLimited("GitHub limits our requests without saying for how long.", until=until))
+        return self.pause_if_limited(
+            RateLimited("GitHub limits our requests without saying for how long.", until=until)
+        )
 
-    def check_response(self, failure: ForgeError) -> ForgeError:
+    def pause_if_limited(self, failure: ForgeError) -> ForgeError:
         if isinstance(failure, RateLimited):
             self._pace.pause_until(failure.until)
         return failure

@@ -15,7 +15,7 @@ from app.core.job import JOB_ID
 from app.core.task import Person
 from app.core.text import html_images
 from app.github import calls, models
-from app.github.base import CHECK, NeedsHumanAction, NoAccess, TemporaryFailure, has_text, with_marker
+from app.github.base import CHECK, NeedsHumanAction, NoAccess, TemporaryFailure, has_marker, with_marker
 from app.github.calls import BODY_HTML
 from app.github.connection import TIMEOUT, GitHubHost
 from app.github.http_client import NotFoundOnGitHub
@@ -39,7 +39,7 @@ async def ensure_issue(api: RepositoryApi, title: str, body: str, *, key: str, l
     """The number of our issue with this key: one that was opened since then, or else a new one."""
     params = {"state": "all", "since": _when(since - CLOCKS_DIFFER)}
     found = await api.pages(models.GitHubIssue, calls.LIST_ISSUES, params=params)
-    there = next((item for item in found if item.author_name == login and has_text(item.body, key)), None)
+    there = next((item for item in found if item.author_name == login and has_marker(item.body, key)), None)
     if there is None:
         text = {"title": title, "body": with_marker(body, key)}
         there = await api.change(models.GitHubIssue, calls.CREATE_ISSUE, body=text)

@@ -104,7 +104,7 @@ class RepositoryApi:
             answer = parsed(GraphQLResponse, response)
             if answer.errors and not (partial and answer.data):
                 first = answer.errors[0]
-                raise self._http.check_response(graphql_failure(first.type, first.message, self.app.now()))
+                raise self._http.pause_if_limited(graphql_failure(first.type, first.message, self.app.now()))
             try:
                 return TypeAdapter(kind).validate_python(answer.data)
             except ValidationError as error:

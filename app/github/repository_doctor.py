@@ -146,13 +146,13 @@ class _RepositoryDoctor:
 
     async def lines(self) -> list[Check]:
         main, us = self._repository.default_branch, await find_bot_account(self._api)
-        config, http = await self._configuration()
+        config, check = await self._configuration()
         pushed = OwnPush(config.branch_for(slug="example", number=1), us.person.email)
         branch = await _answer_or_refusal(self._api.find(models.Branch, calls.GET_BRANCH, main))
         enterprise = self._api.app.host.is_enterprise_server
         return [
             check_repository_state(self._repository, "/".join(self._names.values())),
-            http,
+            check,
             check_label(self._label, await self._has_label()),
             check_drafts(await self._has_drafts()),
             await self._rulesets(pushed),

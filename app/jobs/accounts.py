@@ -99,7 +99,10 @@ class WebSessions(TableStore):
     """The sessions, in short transactions. A cookie is a secret: the table has its digest only."""
 
     def create(self, user: int, login: str, token: str, rights: Mapping[int, str]) -> str:
-        """A new session's cookie. Expired sessions are deleted; an unknown login is the account's from now on."""
+        """Create a session and return its cookie.
+
+        Also deletes expired sessions, and makes this account the login's holder if it has none.
+        """
         cookie, now = secrets.token_urlsafe(32), self._clock()
         values = {
             "digest": _cookie_digest(cookie),

@@ -29,7 +29,7 @@ LARGEST: Final = 2 << 30
 MAX_LOG_SIZE: Final = 4 << 20
 MAX_FAILURES: Final = 3
 ABANDONED: Final = timedelta(minutes=15)
-"""Chunks that count for nothing are removed when none was added to them for so long."""
+"""Chunks that no commit refers to are deleted once their pack has not grown for this long."""
 
 
 class CommitTransferError(AgentFixError):

@@ -14,7 +14,7 @@ for changes without a command. `ci` and a merge without conflicts are the publis
 NO_REQUESTER: frozenset[JobAim] = frozenset({"fix_checks", "conflicts"})
 
 BY_PROGRAM: Final = "api:"
-"""How the trigger of a job begins that a program or an operator asked for; the name follows."""
+"""Prefix of a job's trigger if a program or an operator asked; the name follows."""
 ON_DASHBOARD: Final = "dashboard"
 """The trigger of a job that a person asked for on the dashboard."""
 

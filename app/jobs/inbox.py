@@ -28,7 +28,10 @@ PROGRAM_EVENT: Final = "api:request"
 MAX_UNDONE: Final = 50_000
 MAX_ATTEMPTS: Final = 3
 MAX_DEATHS: Final = 8
-"""Of workers that had it: several deliveries are in one's hands, and only one of them may be to blame."""
+"""How many workers may die while they hold a delivery before it is given up.
+
+A worker holds several, and only one may be to blame.
+"""
 KEEP_BODIES: Final = timedelta(days=3)
 KEEP_ROWS: Final = timedelta(days=30)
 LEASE: Final = timedelta(seconds=60)

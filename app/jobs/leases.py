@@ -112,7 +112,7 @@ class LeasedQueue(Lease):
 
 
 _MAX_HOST_LENGTH = 32
-"""Of a name that is kept in columns of 80 characters together with all else."""
+"""Keeps an owner's whole name within the 80-character columns."""
 
 
 def this_process() -> str:

@@ -83,7 +83,7 @@ class DailyBudget:
             name = f"daily budget {self.repository} {self.actor}"
             db.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext(:name))"), {"name": name})
 
-    def refuse(self, spent: MicroUSD, worst: MicroUSD) -> DayBudgetError:
+    def refusal(self, spent: MicroUSD, worst: MicroUSD) -> DayBudgetError:
         return DayBudgetError(
             f"{WAITS_FOR_MONEY}{self.label} ({usd(self.cap)}) leaves no room for a model call of up to {usd(worst)}: "
             f"{usd(spent)} is spent.",
@@ -91,7 +91,7 @@ class DailyBudget:
         )
 
     @property
-    def is_spent(self) -> str:
+    def spent_reason(self) -> str:
         return f"{WAITS_FOR_MONEY}{self.label} is spent; the job goes on once less was spent in the last 24 hours."
 
     def _its_own(self) -> list[sa.ColumnElement[bool]]:
@@ -145,7 +145,7 @@ ORDINARY, URGENT = 1, -7
 RECHECK_BUDGET_AFTER = timedelta(minutes=1)
 """How long a job whose daily budget is empty is left out of the queue."""
 BATCH, MAX_BATCHES = 100, 10
-"""Jobs that a claim looks at: those that it leaves out have a reason and a time until when."""
+"""A claim looks at up to MAX_BATCHES x BATCH jobs; it postpones each one that it skips."""
 STOPPED = "It was stopped."
 _ONE_CLAIM_AT_A_TIME = 0x61676E74
 """An advisory lock on Postgres; SQLite has one writer anyway."""
@@ -280,9 +280,9 @@ class JobQueue:
                     break
         return claims
 
-    def heartbeat(self, claim: JobClaim, lease: timedelta = LEASE) -> bool:
+    def heartbeat(self, claim: JobClaim) -> bool:
         """Extend the lease; False if another worker has claimed the job."""
-        until = (self._clock() + lease).timestamp()
+        until = (self._clock() + LEASE).timestamp()
         with writing(self.engine) as db:
             held = sa.exists().where(jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.owner == claim.owner)
             mine = job_contexts.update().where(job_contexts.c.job == claim.job, held)
@@ -466,7 +466,7 @@ class JobQueue:
         return True
 
     def stop_reason(self, job_id: str) -> str:
-        """Why the job was asked to stop; empty if it was not."""
+        """Why the job was asked to stop; `STOPPED` if no reason was given."""
         with self.engine.connect() as db:
             reason = db.execute(sa.select(job_contexts.c.stop_reason).where(job_contexts.c.job == job_id)).scalar()
         return reason or STOPPED
@@ -505,8 +505,8 @@ class JobQueue:
         empty = next((budget for budget in budgets if spent[budget] >= budget.cap), None)
         if empty is None:
             return True
-        if row["reason"] != empty.is_spent:
-            values = {"reason": empty.is_spent, "updated_at": now}
+        if row["reason"] != empty.spent_reason:
+            values = {"reason": empty.spent_reason, "updated_at": now}
             db.execute(jobs.update().where(jobs.c.id == row["id"]).values(values))
         later = job_contexts.update().where(job_contexts.c.job == row["id"])
         db.execute(later.values(due=(now + RECHECK_BUDGET_AFTER).timestamp()))

@@ -92,7 +92,7 @@ class PollCursors:
 
 
 IGNORED_OUTCOMES = ("skip no_access", "skip review:")
-"""How the outcome begins of what was asked by somebody who may not, or of nobody."""
+"""Prefixes of outcomes that are no command: the sender had no access, or a review asked for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +145,6 @@ class TriggerLog(TableStore):
         mine = (triggers.c.repository == repository, triggers.c.actor == actor, triggers.c.at > since)
         with self._engine.connect() as db:
             return int(db.execute(sa.select(sa.func.count()).where(*mine)).scalar_one())
-
-    def newest(self, repository: int, number: int, verb: str = "") -> TriggerDecision | None:
-        """The newest trigger of an issue or pull request, or its newest one with this verb."""
-        place = [triggers.c.repository == repository, triggers.c.number == number]
-        if verb:
-            place.append(triggers.c.verb == verb)
-        query = triggers.select().where(*place).order_by(triggers.c.at.desc()).limit(1)
-        with self._engine.connect() as db:
-            row = db.execute(query).mappings().first()
-        return _decided(row) if row else None
 
     def newest_accepted(self, repository: int, number: int, verbs: Collection[str]) -> datetime | None:
         """When an authorised person last gave one of these commands, whatever came of it."""

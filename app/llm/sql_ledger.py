@@ -91,7 +91,7 @@ class SharedBudget(Protocol):
         """Prevent other reservations from this budget until the transaction ends."""
         ...
 
-    def refuse(self, spent: MicroUSD, worst: MicroUSD) -> BudgetError: ...
+    def refusal(self, spent: MicroUSD, worst: MicroUSD) -> BudgetError: ...
 
 
 # Built once, because SQLAlchemy takes longer to build a statement than SQLite to execute it.
@@ -226,7 +226,7 @@ class SqlLedger:
             daily_budget.lock(connection)
             spent, held = daily_budget.spent(connection, self._job, call)
             if worst > daily_budget.cap - held:
-                return daily_budget.refuse(spent, worst)
+                return daily_budget.refusal(spent, worst)
         return None
 
     def _money(self, connection: Connection, call: str) -> tuple[MicroUSD, MicroUSD]:

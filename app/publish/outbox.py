@@ -21,7 +21,7 @@ from app.core.clock import moment
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.task import IssueRef
-from app.jobs.tables import EFFECTS, adopt_effects, effects, receipts
+from app.jobs.tables import EFFECTS, adopt_effects, effects, jobs, receipts
 from app.publish.effects import (
     EDITS_APART,
     EFFECT_ADAPTER,
@@ -37,9 +37,6 @@ from app.publish.effects import (
     digest_of,
     key_of,
 )
-
-_jobs = sa.table("jobs", sa.column("id", sa.String), sa.column("epoch", sa.Integer))
-"""The jobs table; only its epoch is known here."""
 
 NO_JOB = "d-"
 """The prefix of names for effects that belong to no job (`name_without_job`)."""
@@ -229,9 +226,9 @@ class Outbox:
 
     def _due(self, busy: Collection[int], kinds: Collection[str]) -> list[tuple[str, str, int]]:
         """The next due effects, without those of former owners: these may be many, and would hide all others."""
-        valid = sa.or_(effects.c.epoch == _jobs.c.epoch, effects.c.job.like(f"{NO_JOB}%"))
+        valid = sa.or_(effects.c.epoch == jobs.c.epoch, effects.c.job.like(f"{NO_JOB}%"))
         query = sa.select(effects.c.key, effects.c.job, effects.c.epoch).select_from(
-            effects.outerjoin(_jobs, _jobs.c.id == effects.c.job)
+            effects.outerjoin(jobs, jobs.c.id == effects.c.job)
         )
         query = query.where(EFFECTS.due(self._now()), valid, effects.c.installation.not_in(list(busy)))
         if kinds:
@@ -254,7 +251,7 @@ def _holds(db: Connection, job: str, epoch: int) -> bool:
     if job.startswith(NO_JOB):
         db.execute(effects.update().where(effects.c.job == job).values(job=job))
         return epoch == 0
-    held = sa.update(_jobs).where(_jobs.c.id == job, _jobs.c.epoch == epoch).values(epoch=epoch)
+    held = sa.update(jobs).where(jobs.c.id == job, jobs.c.epoch == epoch).values(epoch=epoch)
     return db.execute(held).rowcount == 1
 
 

@@ -56,6 +56,10 @@ class PublishRefused(AgentFixError):  # noqa: N818  # an answer
         self.state: JobState = state
 
 
+class NotYet(RateLimited):
+    """The job is not that far; nothing was requested from the forge."""
+
+
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
     """A branch to push for a job, with the bytes it will hold."""
@@ -287,7 +291,7 @@ def _no_access(message: str) -> PublishRefused:
 
 
 WORKFLOWS: Final = ".github/workflows/"
-NOT_YET: Final = timedelta(seconds=2)
+RECHECK_AFTER: Final = timedelta(seconds=2)
 """The publisher asks again so much later whether an effect may be carried out."""
 
 
@@ -391,7 +395,7 @@ class PublishPolicy:
         request = await asyncio.to_thread(self._request, claim, effect, where)
         _raise(request_refusal(request))
         if not where.handed_over:
-            raise RateLimited("The job has not been handed over yet.", until=self.now() + NOT_YET)
+            raise NotYet("The job has not been handed over yet.", until=self.now() + RECHECK_AFTER)
         draft = await self._opened_draft(where)
         now = await self._ask(request, forge.reads)
         _raise(live_refusal(request, now))
@@ -432,7 +436,7 @@ class PublishPolicy:
         request = PublishRequest(where, claim.issue_ref, opening, Patch(base=job.task.base))
         _raise(early_draft_refusal(request))
         if where.row.state not in AT_WORK:
-            raise RateLimited("The work has not started yet.", until=self.now() + NOT_YET)
+            raise NotYet("The work has not started yet.", until=self.now() + RECHECK_AFTER)
         _raise(live_refusal(request, await self._ask(request, forge.reads)))
         await _fetch_missing(forge.branches, job.task.base)
         commit, *former = await asyncio.to_thread(early_commits, forge.branches.store, self.job_queries, where)
@@ -454,11 +458,11 @@ class PublishPolicy:
     async def _opened_draft(self, where: JobWithContext) -> EffectStatus | None:
         """The status of a job's early draft; None if none was requested.
 
-        Opening it must end before anything else happens to it: RateLimited until then.
+        Opening it must end before anything else happens to it: NotYet until then.
         """
         status = await asyncio.to_thread(self.outbox.status, early_key(where.job.id))
         if status is not None and status.state in {"wanted", "claimed"}:
-            raise RateLimited("The draft is still being opened.", until=self.now() + NOT_YET)
+            raise NotYet("The draft is still being opened.", until=self.now() + RECHECK_AFTER)
         return status
 
     def _request(

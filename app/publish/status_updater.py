@@ -188,22 +188,22 @@ class StatusUpdater:
         )
 
 
-def status_effects(view: StatusView, body: str, *, newest: bool = True) -> Iterator[Effect]:
-    """The effects to show, given the state that was shown last; the final emoji comes last.
+def status_effects(view: StatusView, posted_state: str, *, newest: bool = True) -> Iterator[Effect]:
+    """The effects to show, given the state that was posted last; the final emoji comes last.
 
     Labels are of the issue's `newest` job only.
     """
     target = view.job_context.target
-    if target is not None and not body:
+    if target is not None and not posted_state:
         yield AddReaction(target=target, content="eyes")
     yield UpdateStatusComment(body=render_status(view))
-    if body == view.state:
+    if posted_state == view.state:
         return
     if view.state in PUBLISHED and view.result and view.result.verification:
         yield _check(view, view.result, view.result.verification)
     if view.job.aim != "ask" and newest:
         state: JobState = "awaiting_approval" if view.planned_only else _labelled_as(view)
-        yield labels(state, view.job.task.prompt, again=body == AFTER_REST)
+        yield labels(state, view.job.task.prompt, again=posted_state == AFTER_REST)
     if target is not None and (reaction := end_reaction(view.state)):
         yield AddReaction(target=target, content=reaction)
 

@@ -132,12 +132,12 @@ class SetupPage:
 
     async def done(self, request: Request) -> Response:
         """GitHub redirects the person here; the state proves that it was our form."""
-        state = self._states.pop(request.query_params.get("state", ""), None)
-        if not self._knows(request) or state is None or self.made is not None:
+        form = self._states.pop(request.query_params.get("state", ""), None)
+        if not self._knows(request) or form is None or self.made is not None:
             return self._stranger()
         try:
             app = await self._exchange(request.query_params.get("code", ""))
-            place = self._keep(app, state["address"].rstrip("/"))
+            place = self._keep(app, form["address"].rstrip("/"))
         except AgentFixError as error:
             return self._render("failed", status=502, message=error.message, hint=error.hint)
         self.made = app

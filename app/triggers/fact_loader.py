@@ -148,7 +148,7 @@ class FactLoader:
     ) -> Trigger:
         """The trigger, by a key that is the same by webhook and by poll.
 
-        Raises RetryLater if GitHub's API does not show the event yet.
+        Raises TemporaryFailure if GitHub's API does not list the event yet.
         """
         if isinstance(event, ChecksFailed):
             now, bot = self._stores.clock(), repo.ours.user

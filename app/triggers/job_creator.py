@@ -6,7 +6,7 @@
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal
 
 from app.config.repository import (
@@ -46,7 +46,6 @@ REVIEW_REQUEST = "A review requests changes: address its threads."
 FIX_OPEN_CHECKS = "Address what is open on this pull request: its review threads and its failing checks."
 PRIORITIES = {"ask": 0, "plan": 0, "fix_checks": 2}
 """Lower is sooner; all else is ordinary, unless it is urgent."""
-RETRY_SOON = timedelta(seconds=2)
 MAX_EARLIER = 10
 """Jobs of the issue among which failed attempts are looked for."""
 
@@ -54,9 +53,7 @@ MAX_EARLIER = 10
 class RetryLater(AgentFixError):  # noqa: N818  # a wait
     """Something must end or appear first; the delivery is retried later."""
 
-    def __init__(self, message: str, after: timedelta = RETRY_SOON) -> None:
-        super().__init__(message, code=ExitCode.BUSY)
-        self.after = after
+    exit_code = ExitCode.BUSY
 
 
 class StateChanged(RetryLater):

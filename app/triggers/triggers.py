@@ -238,9 +238,7 @@ class DeliveryWorker:
         match error:
             case RateLimited():
                 pause = max(error.until - now, SHORTEST)
-            case RetryLater():
-                pause = max(pause, error.after)
-            case TemporaryFailure() | InboxError():
+            case RetryLater() | TemporaryFailure() | InboxError():
                 pass
             case _:
                 logger.warning("delivery %s: %s", claimed.delivery.id, error.message)

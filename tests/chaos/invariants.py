@@ -6,7 +6,7 @@ from itertools import pairwise
 import sqlalchemy as sa
 
 from app.core.job import FINAL, JobResult, JobState
-from app.github.base import has_text
+from app.github.base import has_marker
 from app.jobs.store import JobWithContext
 from app.jobs.tables import deliveries, effects, receipts
 from app.llm.sql_ledger import calls
@@ -50,7 +50,7 @@ def _assert_once(server: ChaosServer, spot: IssueUnderTest, found: list[JobWithC
     bot = server.github.fake_github.world.bot
     comments = [spot.repo.comments[number] for number in spot.issue.comments]
     for each in found:
-        told = [comment for comment in comments if comment.user.id == bot.id and has_text(comment.body, each.job.id)]
+        told = [comment for comment in comments if comment.user.id == bot.id and has_marker(comment.body, each.job.id)]
         assert len(told) == 1, f"{len(told)} status comments of {each.job.id}"
         branches = [name for name in spot.repo.branches if name == each.job.branch]
         pulls = [pull for pull in spot.repo.pulls if pull.pull and pull.pull.head == each.job.branch]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.config.repository import RepoConfig
-from app.github.base import has_text
+from app.github.base import has_marker
 from app.github.repository_api import find_bot_account
 from app.jobs.store import JobStore
 from app.jobs.tables import sqlite_engine
@@ -93,7 +93,7 @@ def test_killed_while_a_draft_is_opened_early_and_again_at_its_end(
     (pull,) = fake_github.repo.pulls
     assert "## Verification" in pull.body
     bodies = [fake_github.repo.comments[number].body for number in fake_github.issue.comments]
-    assert [has_text(body, "j1") for body in bodies] == [True]
+    assert [has_marker(body, "j1") for body in bodies] == [True]
     row = JobStore(sqlite_engine(tmp_path / "state.db"), lambda: fake_github.world.now).get("j1")
     assert row is not None
     assert row.state == "pr_opened"
@@ -115,7 +115,7 @@ def test_killed_between_two_effects_github_has_each_once(tmp_path: Path, moment:
     assert pull.pull is not None
     assert pull.pull.draft
     bodies = [fake_github.repo.comments[number].body for number in fake_github.issue.comments]
-    assert [has_text(body, "j1") for body in bodies] == [True]
+    assert [has_marker(body, "j1") for body in bodies] == [True]
     assert bodies[0].startswith("### 🚀 A draft pull request is open")
     assert len(fake_github.repo.checks) == 1
     assert [content for *_, content in fake_github.repo.reactions] == ["eyes", "rocket"]

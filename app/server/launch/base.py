@@ -119,8 +119,8 @@ class LaunchError(AgentFixError):
     exit_code = ExitCode.OUTPUT
     repeatable = True
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(one_line(message)[:MAX_MESSAGE], hint=hint)
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message)[:MAX_MESSAGE])
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,7 @@ class PageRules:
             if not await self._sees(request):
                 return await self.missing(request)
             visitor = visitor_of(request)
-            if not visitor.operator and visitor.refusal(await self._context(request)):
+            if visitor.refusal(await self._context(request)):
                 return self.refuse(request.headers, 403, "You may only look at this job", READS_ONLY)
             return await handler(request)
 
@@ -205,11 +205,11 @@ class PageRules:
     async def still_reads(self, request: Request) -> bool:
         """Whether whoever follows a job may still see it."""
         who = await request.state.authenticate()
-        return isinstance(who, Visitor) and (who.operator or who.sees(await self._context(request)))
+        return isinstance(who, Visitor) and who.sees(await self._context(request))
 
     async def _sees(self, request: Request) -> bool:
         visitor = visitor_of(request)
-        return visitor.operator or visitor.sees(await self._context(request))
+        return visitor.sees(await self._context(request))
 
     async def _context(self, request: Request) -> JobContext | None:
         return await asyncio.to_thread(self.context_of, request.path_params["job"])

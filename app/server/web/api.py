@@ -61,7 +61,7 @@ class LogStreams:
         self._ending = ending
         self._pause = pause
         self._followers = Counter[str]()
-        """Open streams by whose they are; under no name the password's."""
+        """Number of open streams for each caller; the password's holder has the empty name."""
 
     async def events(self, request: Request, may_read: MayRead) -> Response:
         """For the dashboard: whole lines only."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.github.base import NeedsHumanAction, NewCheckRun, ReactionTarget, has_text, marker, with_marker
+from app.github.base import NeedsHumanAction, NewCheckRun, ReactionTarget, has_marker, marker, with_marker
 from app.github.effects import GitHubForge
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault
@@ -157,9 +157,9 @@ async def test_a_mark_within_a_text_does_not_count(forge: GitHubForge, fake_gith
     await forge.ensure_comment("j1", f"a model wrote {marker('j2')} here")
     await forge.ensure_comment("j2", "the real one")
     bodies = [fake_github.repo.comments[number].body for number in fake_github.issue.comments]
-    assert [has_text(body, "j1") for body in bodies] == [True, False]
-    assert [has_text(body, "j2") for body in bodies] == [False, True]
-    assert not has_text(f"{marker('j1')} quoted by somebody", "j1")
+    assert [has_marker(body, "j1") for body in bodies] == [True, False]
+    assert [has_marker(body, "j2") for body in bodies] == [False, True]
+    assert not has_marker(f"{marker('j1')} quoted by somebody", "j1")
     with pytest.raises(ValueError):
         marker("j --> <img>")
 

@@ -101,12 +101,12 @@ async def test_a_short_limit_is_waited_for_and_a_long_one_is_reported() -> None:
 
     pace = MutationPacer(lambda: now[0], sleep)
     pace.pause_until(NOW + timedelta(seconds=2))
-    async with pace.wait_for_mutation(mutation=False):
+    async with pace.turn(mutation=False):
         assert now[0] == NOW + timedelta(seconds=2)
     pace.pause_until(NOW + timedelta(seconds=60))
     pace.pause_until(NOW + timedelta(seconds=10))
     with pytest.raises(RateLimited) as caught:
-        async with pace.wait_for_mutation(mutation=True):
+        async with pace.turn(mutation=True):
             raise AssertionError("it may not be entered")
     assert caught.value.until == NOW + timedelta(seconds=60)
 
@@ -119,9 +119,9 @@ async def test_a_few_mutations_may_come_at_once_and_many_may_not() -> None:
 
     pace = MutationPacer(lambda: now[0], sleep, at_once=3)
     for _ in range(6):
-        async with pace.wait_for_mutation(mutation=True):
+        async with pace.turn(mutation=True):
             began.append((now[0] - NOW).total_seconds())
     assert began == [0, 0, 0, 1, 2, 3]
     now[0] += timedelta(seconds=60)
-    async with pace.wait_for_mutation(mutation=True):
+    async with pace.turn(mutation=True):
         assert now[0] == NOW + timedelta(seconds=63)

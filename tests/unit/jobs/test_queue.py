@@ -282,7 +282,7 @@ def test_a_days_budget_holds_jobs_back_until_the_day_is_over(server: Server) -> 
     server.store.enter("a", "answered")
     server.admit("b", 2, config=daily)
     assert server.claim() == ""
-    assert server.row("b").reason == DailyBudget("this repository", 1).is_spent
+    assert server.row("b").reason == DailyBudget("this repository", 1).spent_reason
     assert server.admit("c", 3, repository=9) == server.claim(), "other repositories are not held back"
     server.clock.passes(timedelta(days=1, seconds=1))
     assert server.claim() == "b"
@@ -310,7 +310,9 @@ def test_an_empty_budget_does_not_starve_those_behind_it(server: Server) -> None
     server.clock.passes(timedelta(minutes=1))
     server.admit("behind", 1, repository=2)
     assert server.claim() == "behind"
-    assert {server.row(name).reason for name in ("poor000", "poor149")} == {DailyBudget("this repository", 1).is_spent}
+    assert {server.row(name).reason for name in ("poor000", "poor149")} == {
+        DailyBudget("this repository", 1).spent_reason
+    }
     server.clock.passes(timedelta(days=1, seconds=1))
     assert server.claim() == "poor000"
 
@@ -354,9 +356,9 @@ def test_recent_requests_are_counted(server: Server) -> None:
     assert not server.triggers.record(trigger("k0"), "again")
     assert server.triggers.recent_count(2, 7) == 2
     assert server.triggers.recent_count(2, 8) == 0
-    newest = server.triggers.newest(2, 3)
-    assert newest is not None
-    assert (newest.key, newest.outcome) == ("k0", "skipped")
+    kept = server.triggers.decided("k0")
+    assert kept is not None
+    assert kept.outcome == "skipped"
 
 
 def test_unposted_changes_are_listed_and_running_jobs_periodically(server: Server) -> None:
@@ -575,7 +577,7 @@ def test_job_over_the_daily_budget_is_not_started(e2e_server: BudgetHarness, cap
     claimed = JobQueue(e2e_server.engine, e2e_server.clock, caps=caps).claim("w1", QueueLimits(8, 8))
     row = JobStore(e2e_server.engine, e2e_server.clock).get("j2")
     assert row is not None
-    assert (claimed is None, row.reason) == (bool(whose), DailyBudget(whose, 1).is_spent if whose else "")
+    assert (claimed is None, row.reason) == (bool(whose), DailyBudget(whose, 1).spent_reason if whose else "")
 
 
 @pytest.fixture
