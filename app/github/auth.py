@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import httpx
 from githubkit import GitHub, UnauthAuthStrategy
-from githubkit.config import get_config
+from githubkit.cache import MemCacheStrategy
 from githubkit.exception import GitHubException
 from pydantic import Field
 
@@ -15,7 +15,7 @@ from app.core.errors import AgentFixError
 from app.github import calls, models
 from app.github.base import GIVEN, ForgeError, NeedsHumanAction, NoAccess
 from app.github.calls import BY_APP, CONVERT_MANIFEST, Call, grant
-from app.github.connection import TIMEOUT, AppConnection, Connection, GitHubHost, Grant, TokenConnection
+from app.github.connection import AppConnection, Connection, GitHubHost, Grant, TokenConnection, configured
 from app.github.http_client import HttpClient, NotFoundOnGitHub, failure_of, parsed
 from app.github.models import GitHubModel
 
@@ -91,6 +91,17 @@ class AppRegistration:
         items = self._http.pages(models.InstallationResponse, self._app.as_app(), calls.LIST_INSTALLATIONS)
         return tuple([item async for item in items])
 
+    async def repository(self, owner: str, name: str) -> tuple[int, models.Repository]:
+        """The repository of this name, and the installation that it is in. Raises NoAccess if the App cannot use it."""
+        installation = await self.serves(owner, name)
+        if installation is None:
+            raise NoAccess(f"The App is not installed in {owner}/{name}.", hint=INSTALL_IT)
+        wanted = (owner.casefold(), name.casefold())
+        for each in await self.repositories(installation):
+            if (each.owner.casefold(), each.name.casefold()) == wanted:
+                return installation, each
+        raise NoAccess(f"The App's installation has no access to {owner}/{name}.", hint=INSTALL_IT)
+
     async def repositories(self, installation: int) -> tuple[models.Repository, ...]:
         """The repositories of an installation, read with a token that can only list them."""
         client = self._app.as_installation(installation, None, grant([calls.LIST_REPOSITORIES.purpose]))
@@ -134,15 +145,12 @@ class Auth(Protocol):
 
     async def login(self) -> str:
         """The login of our own account."""
-        ...
 
     async def serves(self, owner: str, name: str) -> int | None:
         """The installation that gives access to this repository now; None without access."""
-        ...
 
     async def token_for(self, installation: int, repository: int, permissions: Grant) -> str:
         """A token for git; the caller revokes it."""
-        ...
 
     async def revoke(self, installation: int, token: str) -> None: ...
 
@@ -251,15 +259,7 @@ async def exchange(host: GitHubHost, code: str, *, transport: httpx.AsyncBaseTra
     """The App's credentials for a code that is valid once, for one hour. Raises AgentFixError or ForgeError."""
     if not _CODE.fullmatch(code):
         raise AgentFixError("This is not a code from GitHub.", hint="Start again with the button.")
-    config = get_config(
-        base_url=host.api_url,
-        user_agent="agent-fix",
-        follow_redirects=False,
-        timeout=TIMEOUT,
-        async_transport=transport or httpx.AsyncHTTPTransport(proxy=host.proxy),
-        http_cache=False,
-        auto_retry=False,
-    )
+    config = configured(host, transport or httpx.AsyncHTTPTransport(proxy=host.proxy), MemCacheStrategy())
     headers = {"X-GitHub-Api-Version": host.rest_version}
     try:
         async with GitHub(UnauthAuthStrategy(), config=config) as client:

@@ -84,15 +84,12 @@ class Forge(Protocol):
 
     async def ensure_branch(self, name: str, commit: str) -> str:
         """Make `commit` a branch; returns its name, which gets a number if the wanted name holds another commit."""
-        ...
 
     async def ensure_pull_request(self, wanted: NewPullRequest) -> str:
         """Open the draft or update the open one; returns its address."""
-        ...
 
     async def ensure_comment(self, key: str, body: str) -> str:
         """Write the comment with this key or edit it in place; returns its address."""
-        ...
 
 
 class ForgeEffects(Forge, Protocol):
@@ -101,37 +98,29 @@ class ForgeEffects(Forge, Protocol):
     @property
     def page(self) -> str:
         """The address of its page."""
-        ...
 
     def comparison(self, base: str, branch: str) -> str:
         """The address where a person can open the pull request of a branch with one click."""
-        ...
 
     async def tip(self, branch: str) -> str:
         """The id of a branch's newest commit; empty if there is no such branch."""
-        ...
 
     async def replace_branch(self, name: str, commit: str, ours: Collection[str]) -> str:
         """As `ensure_branch`, but a branch of that name or its numbered variants that holds one of `ours` is moved
         to `commit`."""
-        ...
 
     async def update_draft_status(self, branch: str, commit: str, amend: Callable[[str], str], *, close: bool) -> str:
         """Change the body of the branch's open draft. With `close`, close it if its head is `commit`, and delete
         such a branch even without a draft. Returns the draft's address, or an empty text."""
-        ...
 
     async def advance_branch(self, name: str, commit: str, expected: str) -> str:
         """Move our branch from `expected` to `commit`. Raises NeedsHumanAction if someone else has pushed to it."""
-        ...
 
     async def ensure_labels_and_reviewers(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
         """Add labels to our open pull request of that branch and request reviews; returns its address."""
-        ...
 
     async def amend_pull_request(self, amend: Callable[[str], str]) -> str:
         """Change the body of this pull request, which must be ours; returns its address."""
-        ...
 
     async def ensure_reaction(self, target: ReactionTarget, content: Reaction) -> None: ...
 
@@ -139,11 +128,9 @@ class ForgeEffects(Forge, Protocol):
 
     async def ensure_check_run(self, wanted: NewCheckRun) -> str:
         """Create or update our check run on a commit; returns its address."""
-        ...
 
     async def ensure_reply(self, comment: int, key: str, body: str) -> str:
         """Reply to an inline thread once; returns the reply's address."""
-        ...
 
     async def ensure_resolved(self, thread: str) -> None: ...
 

@@ -221,7 +221,7 @@ class Connection(ABC):
         self.shared_transport = _SharedTransport(self.transport)
         self._tokens = MemCacheStrategy()
         self._paces: dict[int, MutationPacer] = {}
-        self._config = self._configured()
+        self._config = configured(host, self.shared_transport, self._tokens)
 
     async def __aenter__(self) -> Self:
         return self
@@ -257,17 +257,19 @@ class Connection(ABC):
         """A client with this token; without one, an anonymous client that can read public data."""
         return GitHub(token or UnauthAuthStrategy(), config=self._config)
 
-    def _configured(self) -> Config:
-        return get_config(
-            base_url=self.host.api_url,
-            user_agent="agent-fix",
-            follow_redirects=False,  # a redirected POST would arrive as a GET
-            timeout=TIMEOUT,
-            async_transport=self.shared_transport,
-            cache_strategy=self._tokens,
-            http_cache=False,
-            auto_retry=False,  # it would repeat POST too; see `app.github.repository_api`
-        )
+
+def configured(host: GitHubHost, transport: httpx.AsyncBaseTransport, tokens: MemCacheStrategy) -> Config:
+    """githubkit's configuration for requests to this GitHub; `tokens` keeps the tokens that were made."""
+    return get_config(
+        base_url=host.api_url,
+        user_agent="agent-fix",
+        follow_redirects=False,  # a redirected POST would arrive as a GET
+        timeout=TIMEOUT,
+        async_transport=transport,
+        cache_strategy=tokens,
+        http_cache=False,
+        auto_retry=False,  # it would repeat POST too; see `app.github.repository_api`
+    )
 
 
 class AppConnection(Connection):

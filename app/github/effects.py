@@ -1,7 +1,8 @@
 """Implements `app.github.base.ForgeEffects` for GitHub: each effect looks for its result before it creates one."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 from urllib.parse import quote
 
 from app.github import calls, models
@@ -22,6 +23,8 @@ from app.github.http_client import AlreadyThere, NoDrafts, NotSeenYet
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi, find_bot_account
 from app.repo.git_store import GitStore
+
+T = TypeVar("T")
 
 BY_TITLE = "Draft: "
 """The title prefix in repositories that have no drafts."""
@@ -98,10 +101,7 @@ class GitHubForge:
     async def ensure_labels_and_reviewers(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
         """Add missing labels and review requests, and remove nothing. Returns the address."""
         there = await self._open(await self._api.until_visible(lambda: self._listed(branch)))
-        labelled = await self._api.pages(models.LabelResponse, calls.LIST_ISSUE_LABELS, there.number)
-        found = {label.name.casefold() for label in labelled}
-        if missing := [label for label in labels if label.casefold() not in found]:
-            await self._api.change(list, calls.ADD_LABELS, there.number, body={"labels": missing})
+        await self._add_labels(there.number, labels)
         if reviewers:
             await self._request_reviews(there.number, reviewers)
         return there.url
@@ -196,14 +196,8 @@ class GitHubForge:
         text = with_marker(body, key)
         there = await self._own(calls.LIST_ISSUE_COMMENTS, key)
         if there is None:
-            try:
-                there = await self._api.change(
-                    models.IssueComment, calls.CREATE_COMMENT, self.number, body={"body": text}
-                )
-            except (TemporaryFailure, NeedsHumanAction):
-                there = await self._own(calls.LIST_ISSUE_COMMENTS, key)
-                if there is None:
-                    raise
+            create = self._api.change(models.IssueComment, calls.CREATE_COMMENT, self.number, body={"body": text})
+            there = await _created(create, lambda: self._own(calls.LIST_ISSUE_COMMENTS, key))
         elif there.body != text:
             await self._api.change(models.IssueComment, calls.UPDATE_COMMENT, there.id, body={"body": text})
         return there.url
@@ -214,14 +208,18 @@ class GitHubForge:
 
     async def ensure_labels(self, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
         """Add missing labels and remove existing ones; all other labels stay."""
-        found = await self._api.pages(models.LabelResponse, calls.LIST_ISSUE_LABELS, self.number)
-        there = {label.name.casefold(): label.name for label in found}
-        missing = [label for label in add if label.casefold() not in there]
-        if missing:
-            await self._api.change(list, calls.ADD_LABELS, self.number, body={"labels": missing})
+        there = await self._add_labels(self.number, add)
         for label in remove:
             if label.casefold() in there:
                 await self._api.remove(calls.REMOVE_LABEL, self.number, there[label.casefold()])
+
+    async def _add_labels(self, number: int, labels: Iterable[str]) -> dict[str, str]:
+        """Add missing labels; returns the names of those that were there, by their names in lower case."""
+        found = await self._api.pages(models.LabelResponse, calls.LIST_ISSUE_LABELS, number)
+        there = {label.name.casefold(): label.name for label in found}
+        if missing := [label for label in labels if label.casefold() not in there]:
+            await self._api.change(list, calls.ADD_LABELS, number, body={"labels": missing})
+        return there
 
     async def ensure_check_run(self, wanted: NewCheckRun) -> str:
         title, summary = wanted.title[:255], wanted.summary[:MAX_SUMMARY]
@@ -236,12 +234,8 @@ class GitHubForge:
         there = await self._check_run(wanted)
         if there is None:
             body["head_sha"] = wanted.commit
-            try:
-                there = await self._api.change(models.CheckRunResponse, calls.CREATE_CHECK_RUN, body=body)
-            except TemporaryFailure:
-                there = await self._check_run(wanted)
-                if there is None:
-                    raise
+            create = self._api.change(models.CheckRunResponse, calls.CREATE_CHECK_RUN, body=body)
+            there = await _created(create, lambda: self._check_run(wanted))
         elif (there.title, there.summary, there.conclusion) != (title, summary, wanted.conclusion):
             there = await self._api.change(models.CheckRunResponse, calls.UPDATE_CHECK_RUN, there.id, body=body)
         return there.html_url or ""
@@ -258,14 +252,9 @@ class GitHubForge:
         there = await self._own(calls.LIST_PULL_COMMENTS, key)
         if there is None:
             text = {"body": with_marker(body, key)}
-            try:
-                there = await self._api.change(
-                    models.IssueComment, calls.REPLY_TO_PULL_COMMENT, self.number, comment, body=text
-                )
-            except TemporaryFailure:
-                there = await self._own(calls.LIST_PULL_COMMENTS, key)
-                if there is None:
-                    raise
+            call = calls.REPLY_TO_PULL_COMMENT
+            create = self._api.change(models.IssueComment, call, self.number, comment, body=text)
+            there = await _created(create, lambda: self._own(calls.LIST_PULL_COMMENTS, key))
         return there.url
 
     async def ensure_resolved(self, thread: str) -> None:
@@ -278,6 +267,17 @@ class GitHubForge:
         """Our own comment with the key's marker. Someone else's comment with a copied marker does not count."""
         found = await self._api.pages(models.IssueComment, listing, self.number)
         return next((item for item in found if item.author_name == self.bot.login and has_marker(item.body, key)), None)
+
+
+async def _created(create: Awaitable[T], find: Callable[[], Awaitable[T | None]]) -> T:
+    """The created thing. After a failure it may exist all the same, and is looked for."""
+    try:
+        return await create
+    except (TemporaryFailure, NeedsHumanAction):
+        there = await find()
+        if there is None:
+            raise
+        return there
 
 
 async def open_forge(

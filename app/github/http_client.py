@@ -140,22 +140,22 @@ class HttpClient:
             self._pace.note_limit(answer.headers)
             return answer.raw_response
 
-        try:
-            return await send()
-        except GitHubException as error:
-            refused = _refusal(error)
-            if refused is None or refused.status_code != 401:
-                raise self._failure(error) from None
-            if not self._app.refuse_tokens(refused.headers.get("date")):
-                raise self._failure(error) from None
-        except ValueError:
-            raise self._unreadable_limit() from None
-        try:
-            return await send()
-        except GitHubException as error:
-            raise self._failure(error) from None
-        except ValueError:
-            raise self._unreadable_limit() from None
+        replaced = False
+        while True:
+            try:
+                return await send()
+            except GitHubException as error:
+                refused = _refusal(error)
+                if (
+                    replaced
+                    or refused is None
+                    or refused.status_code != 401
+                    or not self._app.refuse_tokens(refused.headers.get("date"))
+                ):
+                    raise self._failure(error) from None
+                replaced = True
+            except ValueError:
+                raise self._unreadable_limit() from None
 
     async def get(
         self,

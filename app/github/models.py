@@ -160,7 +160,6 @@ class DiffThread(GitHubModel):
     path: Text
     start: Id | None
     end: Id | None
-    side: Text
     hunk: Text
 
     @model_validator(mode="before")
@@ -174,7 +173,6 @@ class DiffThread(GitHubModel):
             "path": found.get("path"),
             "start": found.get("start_line") or end,
             "end": end,
-            "side": found.get("side") or "RIGHT",
             "hunk": found.get("diff_hunk", ""),
         }
 
@@ -431,7 +429,6 @@ class DeliveryResponse(GitHubModel):
     status: str = ""
     event: str
     action: str | None = None
-    installation_id: int | None = None
     repository_id: int | None = None
 
 

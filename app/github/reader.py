@@ -149,9 +149,9 @@ class RepositoryReader:
     async def changed_files(self, number: int) -> tuple[models.ChangedFile, ...]:
         return tuple(await self.api.pages(models.ChangedFile, calls.LIST_PULL_FILES, number))
 
-    async def file(self, path: str, ref: str = "") -> bytes | None:
-        """A file's bytes on the default branch or at `ref`; None if there is no such file."""
-        return await self.api.content(calls.GET_CONTENT, path, params={"ref": ref} if ref else None)
+    async def file(self, path: str) -> bytes | None:
+        """A file's bytes on the default branch; None if there is no such file."""
+        return await self.api.content(calls.GET_CONTENT, path)
 
     async def files_in(self, directory: str) -> tuple[str, ...]:
         """The paths of a directory's files on the default branch; none if there is no such directory."""

@@ -43,10 +43,10 @@ class RepositoryApi:
 
         return await self._http.with_retries(ask)
 
-    async def find(self, kind: type[T], call: Call, *values: str | int, params: Query | None = None) -> T | None:
+    async def find(self, kind: type[T], call: Call, *values: str | int) -> T | None:
         """As `read`; None for a 404, once a second request has shown that the repository itself is accessible."""
         try:
-            return await self.read(kind, call, *values, params=params)
+            return await self.read(kind, call, *values)
         except NotFoundOnGitHub:
             await self.read(dict, GET_REPOSITORY)
             return None
@@ -63,10 +63,10 @@ class RepositoryApi:
         items = self._http.pages(kind, self._client(call), call, *self._values(call, values), params=params, most=most)
         return [item async for item in items]
 
-    async def content(self, call: Call, *values: str | int, params: Query | None = None) -> bytes | None:
+    async def content(self, call: Call, *values: str | int) -> bytes | None:
         """A file's bytes; None if there is none."""
         try:
-            response = await self._http.with_retries(lambda: self._send(call, values, params=params, raw=True))
+            response = await self._http.with_retries(lambda: self._send(call, values, raw=True))
         except NotFoundOnGitHub:
             await self.read(dict, GET_REPOSITORY)
             return None

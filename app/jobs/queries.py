@@ -9,12 +9,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from app.core.clock import in_utc, moment
-from app.core.job import FINAL, STREAMED, Job, JobResult, JobState
+from app.core.job import FINAL, Job, JobResult, JobState
 from app.core.model_usage import MicroUSD, Totals
 from app.core.verification import Execution, TestCount
 from app.jobs.context import JobContext
-from app.jobs.store import JobBlobs, JobQueries, JobStore, ProgressRow, WaitingFor, progress_row
-from app.jobs.tables import effects, job_contexts, jobs, progress, receipts
+from app.jobs.store import JobBlobs, JobQueries, JobStore, ProgressRow, WaitingFor
+from app.jobs.tables import effects, job_contexts, jobs, receipts
 from app.jobs.triggers import JobMessages, StoredMessage
 from app.llm.sql_ledger import SqlLedger, calls, job_costs
 
@@ -263,18 +263,7 @@ class JobOverview:
         self, job_id: str, after: int = 0, limit: int = 1_000, *, streamed: bool = False
     ) -> tuple[ProgressRow, ...]:
         """The job's log in order, from after a given `seq`; with `streamed`, also what the model wrote as it came."""
-        query = progress.select().where(progress.c.job == job_id, progress.c.seq > after)
-        if not streamed:
-            query = query.where(progress.c.kind.not_in(STREAMED))
-        with self.engine.connect() as db:
-            return tuple(progress_row(row) for row in db.execute(query.order_by(progress.c.seq).limit(limit)))
-
-    def log_end(self, job_id: str, limit: int) -> tuple[ProgressRow, ...]:
-        """The last lines of the job's log, in order."""
-        lines = progress.select().where(progress.c.job == job_id, progress.c.kind.not_in(STREAMED))
-        query = lines.order_by(progress.c.seq.desc()).limit(limit)
-        with self.engine.connect() as db:
-            return tuple(progress_row(row) for row in db.execute(query))[::-1]
+        return tuple(self._store.progress_since(job_id, after, limit, streamed=streamed))
 
     def plan(self, job_id: str) -> str:
         """The plan that the job reported last; empty if there is none yet."""
@@ -369,7 +358,7 @@ class JobOverview:
             totals=SqlLedger(self.engine, job_id, 0).totals(),
             messages=JobMessages(self.engine, self.clock).since(job_id, 0),
             effects=self.effects(job_id),
-            log=self.log_end(job_id, lines) if lines else (),
+            log=self._store.recent_progress(job_id, lines) if lines else (),
             attempts=row.epoch,
             crashes=job.crashes if job else 0,
         )

@@ -211,16 +211,21 @@ class JobStore:
         with self._log.begin() as db:
             db.execute(progress.insert().values(job=job_id, at=self._clock(), kind=kind, text=text))
 
-    def progress_since(self, job_id: str, after: int = 0) -> Iterator[ProgressRow]:
-        """The job's log in order, from after a given `seq`."""
-        query = progress.select().where(progress.c.job == job_id, progress.c.seq > after).order_by(progress.c.seq)
+    def progress_since(
+        self, job_id: str, after: int = 0, limit: int | None = None, *, streamed: bool = True
+    ) -> Iterator[ProgressRow]:
+        """The job's log in order, from after a given `seq`; with `streamed`, also what the model wrote as it came."""
+        query = progress.select().where(progress.c.job == job_id, progress.c.seq > after)
+        if not streamed:
+            query = query.where(progress.c.kind.not_in(STREAMED))
         with self.engine.connect() as db:
-            for row in db.execute(query):
+            for row in db.execute(query.order_by(progress.c.seq).limit(limit)):
                 yield progress_row(row)
 
     def recent_progress(self, job_id: str, limit: int, *kinds: ProgressKind) -> tuple[ProgressRow, ...]:
-        """The last log lines of these kinds, in order."""
-        query = progress.select().where(progress.c.job == job_id, progress.c.kind.in_(kinds))
+        """The last log lines of these kinds, in order; without kinds, of all but what the model wrote as it came."""
+        wanted = progress.c.kind.in_(kinds) if kinds else progress.c.kind.not_in(STREAMED)
+        query = progress.select().where(progress.c.job == job_id, wanted)
         with self.engine.connect() as db:
             rows = db.execute(query.order_by(progress.c.seq.desc()).limit(limit)).all()
         return tuple(progress_row(row) for row in reversed(rows))

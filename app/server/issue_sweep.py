@@ -13,7 +13,7 @@ from app.config.settings import Settings
 from app.core.errors import AgentFixError
 from app.core.model_usage import DOLLAR
 from app.github.auth import AppRegistration
-from app.github.base import GIVEN, NoAccess
+from app.github.base import GIVEN
 from app.github.connection import AppConnection, AppCredentials, Connection, GitHubHost, RepositoryId, TokenConnection
 from app.github.models import GitHubIssue, IssueEvent
 from app.jobs.queue import spent
@@ -257,17 +257,11 @@ async def open_issue_sweep(
     server_context = ServerContext(settings)
     server_context.prepare()
     async with AppConnection(host, AppCredentials(settings.app_id, settings.private_key)) as app:
-        installation = await AppRegistration(app).serves(owner, name)
-        if installation is None:
-            raise NoAccess(f"The App is not installed in {owner}/{name}.")
-        found = await AppRegistration(app).repositories(installation)
-        numbers = [each.id for each in found if (each.owner.casefold(), each.name.casefold()) == _key(owner, name)]
-        if not numbers:
-            raise NoAccess(f"The App's installation has no access to {owner}/{name}.")
+        installation, found = await AppRegistration(app).repository(owner, name)
         yield IssueSweep(
             GitHubClients(app, settings.allowed_apps),
             installation,
-            RepositoryId(numbers[0], owner, name),
+            RepositoryId(found.id, owner, name),
             settings,
             server_context,
         )
@@ -276,7 +270,3 @@ async def open_issue_sweep(
 async def _named(connection: Connection, installation: int, repository: RepositoryId) -> RepositoryId:
     found = await GitHubClients(connection).for_repository(installation, repository).repository()
     return RepositoryId(found.id, found.owner, found.name)
-
-
-def _key(owner: str, name: str) -> tuple[str, str]:
-    return owner.casefold(), name.casefold()

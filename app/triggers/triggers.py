@@ -88,14 +88,9 @@ class ProgramRequests:
     async def _open(self, request: ProgramRequest) -> RepositoryContext:
         """The repository of this name. Raises NoAccess if it is another one, or the App is not installed."""
         owner, _, name = request.repository.partition("/")
-        installation = await self._registration.serves(owner, name) if self._registration else None
-        if installation is None or self._registration is None:
+        if self._registration is None:
             raise NoAccess(f"The App is not installed in {request.repository}.", hint=INSTALL_IT)
-        known = await self._registration.repositories(installation)
-        wanted = (owner.casefold(), name.casefold())
-        found = next((each for each in known if (each.owner.casefold(), each.name.casefold()) == wanted), None)
-        if found is None:
-            raise NoAccess(f"The App's installation has no access to {request.repository}.", hint=INSTALL_IT)
+        installation, found = await self._registration.repository(owner, name)
         if request.repository_id not in {0, found.id}:
             raise NoAccess(
                 f"{request.repository} is another repository now.", hint="Start the job from its issue on GitHub."

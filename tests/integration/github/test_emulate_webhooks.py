@@ -146,12 +146,11 @@ def test_inline_comments_have_their_lines_and_their_hunk(harness: WebhookHarness
         ReviewCommented, lambda: harness.ada.comment_inline(number, InlineComment("app/money.py", 2, "these", 1))
     )
     thread = event.thread
-    assert (thread.comment, thread.path, thread.start, thread.end, thread.side) == (
+    assert (thread.comment, thread.path, thread.start, thread.end) == (
         event.id,
         "app/money.py",
         1,
         2,
-        "RIGHT",
     )
     assert thread.hunk.splitlines() == ["@@ -1,2 +1,2 @@", "-half = 0.5", "+half = 0.25", " third = 0.3"]
     answer = harness.heard(ReviewCommented, lambda: harness.grace.reply(number, event.id, "/agent yes"))

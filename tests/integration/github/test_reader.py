@@ -111,7 +111,6 @@ async def test_files_are_bytes_of_the_default_branch(fake_github: FakeGitHubSetu
     fake_github.world.push_as_human(fake_github.repo, "evil", {".github/agent-fix.yml": "network: [evil.example]\n"})
     assert await reader(fake_github).file("README.md") == b"# Sample\n"
     assert await reader(fake_github).file(".github/agent-fix.yml") is None
-    assert await reader(fake_github).file(".github/agent-fix.yml", "evil") == b"network: [evil.example]\n"
 
 
 async def test_heads_and_the_repository(fake_github: FakeGitHubSetup) -> None:

@@ -79,7 +79,7 @@ def test_comments_on_pull_requests_and_on_issues_are_distinguished() -> None:
 def test_an_inline_comment_knows_its_lines_and_the_thread_it_answers() -> None:
     event = read("pull_request_review_comment", made.review_comment("/agent fix", in_reply_to_id=39))
     assert isinstance(event, ReviewCommented)
-    assert event.thread == DiffThread(comment=39, path="a.py", start=7, end=9, side="RIGHT", hunk="@@ -1 +1 @@")
+    assert event.thread == DiffThread(comment=39, path="a.py", start=7, end=9, hunk="@@ -1 +1 @@")
 
 
 def test_an_outdated_inline_comment_keeps_the_line_it_was_written_on() -> None:
