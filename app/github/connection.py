@@ -23,6 +23,7 @@ from githubkit.utils import UNSET
 
 from app.core.clock import utc_now
 from app.github.base import RateLimited
+from app.github.models import BotAccount
 
 BETWEEN_MUTATIONS = timedelta(seconds=1)
 MAX_WAIT_LENGTH = timedelta(seconds=3)
@@ -220,6 +221,8 @@ class Connection(ABC):
         self.transport = transport or httpx.AsyncHTTPTransport(proxy=host.proxy)
         self.shared_transport = _SharedTransport(self.transport)
         self._tokens = MemCacheStrategy()
+        self.account: BotAccount | None = None
+        """Our own account, once it was looked up."""
         self._paces: dict[int, MutationPacer] = {}
         self._config = configured(host, self.shared_transport, self._tokens)
 

@@ -116,7 +116,7 @@ class GitHubForge:
 
     async def update_draft_status(self, branch: str, commit: str, amend: Callable[[str], str], *, close: bool) -> str:
         url, there = "", await self.reads.pull_request_of(branch)
-        if there is not None and there.open and there.author_name == self.bot.login:
+        if there is not None and there.open and there.author == self.bot.user:
             url, wanted = there.url, dict[str, str]()
             if (body := amend(there.body)) != there.body:
                 wanted["body"] = body
@@ -166,7 +166,7 @@ class GitHubForge:
     async def _open(self, there: models.PullRequest | None) -> models.PullRequest:
         if there is None:
             raise NeedsHumanAction("The pull request no longer exists.")
-        if there.author_name != self.bot.login:
+        if there.author != self.bot.user:
             raise NeedsHumanAction(f"Pull request #{there.number} is not agent-fix's own; its text is not changed.")
         if not there.open:
             raise NeedsHumanAction(f"Pull request #{there.number} was {'merged' if there.merged else 'closed'}.")
@@ -266,7 +266,7 @@ class GitHubForge:
     async def _own(self, listing: Call, key: str) -> models.IssueComment | None:
         """Our own comment with the key's marker. Someone else's comment with a copied marker does not count."""
         found = await self._api.pages(models.IssueComment, listing, self.number)
-        return next((item for item in found if item.author_name == self.bot.login and has_marker(item.body, key)), None)
+        return next((item for item in found if item.author == self.bot.user and has_marker(item.body, key)), None)
 
 
 async def _created(create: Awaitable[T], find: Callable[[], Awaitable[T | None]]) -> T:

@@ -110,7 +110,6 @@ class GitHubIssue(GitHubModel):
     title: str
     body: TextOrNull = ""
     author: int = Field(default=0, validation_alias=_AUTHOR)
-    author_name: str = Field(default="ghost", validation_alias=_AUTHOR_NAME)
     open: IsOpen = Field(validation_alias="state")
     locked: bool = False
     labels: Names = ()
@@ -241,7 +240,6 @@ class PullRequest(GitHubModel):
     title: str
     body: TextOrNull = ""
     author: int = Field(default=0, validation_alias=_AUTHOR)
-    author_name: str = Field(default="ghost", validation_alias=_AUTHOR_NAME)
     open: IsOpen = Field(validation_alias="state")
     merged: IsThere = Field(default=False, validation_alias="merged_at")
     draft: bool = False

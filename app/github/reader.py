@@ -35,11 +35,11 @@ MAX_LOG = 64 * 1024 * 1024
 _ASCENDING = {"sort": "updated", "direction": "asc"}
 
 
-async def ensure_issue(api: RepositoryApi, title: str, body: str, *, key: str, login: str, since: datetime) -> int:
+async def ensure_issue(api: RepositoryApi, title: str, body: str, *, key: str, user: int, since: datetime) -> int:
     """The number of our issue with this key: one that was opened since then, or else a new one."""
     params = {"state": "all", "since": _when(since - CLOCKS_DIFFER)}
     found = await api.pages(models.GitHubIssue, calls.LIST_ISSUES, params=params)
-    there = next((item for item in found if item.author_name == login and has_marker(item.body, key)), None)
+    there = next((item for item in found if item.author == user and has_marker(item.body, key)), None)
     if there is None:
         text = {"title": title, "body": with_marker(body, key)}
         there = await api.change(models.GitHubIssue, calls.CREATE_ISSUE, body=text)

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import httpx
 from githubkit import GitHub
@@ -14,7 +13,7 @@ from app.core.task import Person
 from app.github.auth import auth_for
 from app.github.base import TemporaryFailure
 from app.github.calls import GET_REPOSITORY, GET_USER, Call, grant
-from app.github.connection import Connection, RepositoryId, TokenConnection
+from app.github.connection import Connection, RepositoryId
 from app.github.http_client import MAX_PAGES, HttpClient, NotFoundOnGitHub, graphql_failure, parsed
 from app.github.models import Account, BotAccount, GraphQLResponse
 
@@ -140,22 +139,11 @@ class RepositoryApi:
         return (self.repository.owner, self.repository.name, *values) if call.is_below_repository else values
 
 
-_TOKEN_BOTS: WeakKeyDictionary[TokenConnection, BotAccount] = WeakKeyDictionary()
-"""A token's account never changes; an App may be renamed while its server runs."""
-
-
 async def find_bot_account(api: RepositoryApi) -> BotAccount:
-    """The account of the App or of the given token."""
-    if not isinstance(api.app, TokenConnection):
-        return await _look_up(api)
-    if api.app not in _TOKEN_BOTS:
-        _TOKEN_BOTS[api.app] = await _look_up(api)
-    return _TOKEN_BOTS[api.app]
-
-
-async def _look_up(api: RepositoryApi) -> BotAccount:
-    login = await api.auth.login()
-    account = await api.read(Account, GET_USER, login)
-    address = f"{account.id}+{login}@{api.app.host.noreply}"
-    person = Person(name=login, email=address)
-    return BotAccount(user=account.id, app=api.app.app_id, login=login, person=person)
+    """The account of the App or of the given token, looked up once. Its id never changes; its login may."""
+    if api.app.account is None:
+        login = await api.auth.login()
+        account = await api.read(Account, GET_USER, login)
+        person = Person(name=login, email=f"{account.id}+{login}@{api.app.host.noreply}")
+        api.app.account = BotAccount(user=account.id, app=api.app.app_id, login=login, person=person)
+    return api.app.account

@@ -437,11 +437,9 @@ class JobActions:
         )
 
 
-def raised_budget(
-    job: JobWithContext, usd: MicroUSD | None, extra: MicroUSD | None, defaults: Budget | None = None
-) -> Budget:
+def raised_budget(job: JobWithContext, usd: MicroUSD | None, extra: MicroUSD | None) -> Budget:
     """The limits of a job that continues: the requested money, and always a new job's minutes and turns."""
-    budget, fresh = job.job.budget, job.job_context.config.budget.over(defaults or Budget())
+    budget, fresh = job.job.budget, job.job_context.config.budget.over(Budget())
     wanted = usd if usd is not None else budget.usd + (extra or 0)
     more = {"minutes": budget.minutes + fresh.minutes, "steps": budget.steps + fresh.steps}
     return budget.model_copy(update={"usd": min(wanted, HIGHEST_BUDGET * DOLLAR), **more})

@@ -13,7 +13,6 @@ from typing import assert_never
 
 from app.config.repository import DIRECTORY, SOURCE, OperatorDefaults, RepoConfig, own_prompt_names
 from app.core.errors import AgentFixError
-from app.core.job import Budget
 from app.core.lessons import MAX_REMEMBERED, LessonDraft
 from app.core.plan import Plan, parse_plan_file, render_plan_file
 from app.core.task import TaskOrigin
@@ -22,7 +21,7 @@ from app.github.base import NeedsHumanAction, NoAccess
 from app.github.models import BotAccount, PullRequest
 from app.jobs.job_actions import raised_budget
 from app.jobs.store import JobWithContext
-from app.jobs.triggers import MessageKind, Trigger
+from app.jobs.triggers import JobMessage, MessageKind, Trigger
 from app.pipeline.lessons.learning import LessonRefusedError, check_remembered
 from app.publish import replies
 from app.publish.effects import AddReaction, ChangeLabels, Effect, UpdateStatusComment, key_of
@@ -70,10 +69,9 @@ MAX_SAID = 20_000
 class JobCommands:
     """Passes commands to active jobs. Returns the outcome if it is stored already, or a TriggerAnswer."""
 
-    def __init__(self, stores: Stores, job_creator: JobCreator, defaults: Budget) -> None:
+    def __init__(self, stores: Stores, job_creator: JobCreator) -> None:
         self._stores = stores
         self._job_creator = job_creator
-        self._defaults = defaults
 
     async def handle(  # noqa: PLR0911  # one case a command
         self, request: JobRequest, context: TriggerContext
@@ -116,7 +114,7 @@ class JobCommands:
         text = await self._message_text(request, context, job)
         if not text:
             return TriggerAnswer("skip busy", replies.refused("A job is already working on it."))
-        await asyncio.to_thread(self._add_message, context, job, "steer", text)
+        await asyncio.to_thread(self._add_message, context, job, text)
         outcome = f"steer {job.job.id}"
         if job.row.state == "awaiting_approval":
             return TriggerAnswer(outcome, replies.message_noted(job.row.state))
@@ -184,15 +182,16 @@ class JobCommands:
     def _resume(
         self, request: JobRequest, context: TriggerContext, job: JobWithContext, kind: MessageKind, text: str
     ) -> str | TriggerAnswer:
-        """Store the message, then resume the job together with the trigger; not repeated after a crash in between."""
-        self._add_message(context, job, kind, text)
-        outcome, changed = f"{kind} {job.job.id}", None
+        """Resume the job, and store the message and the trigger with it."""
+        trigger, outcome, changed = context.trigger, f"{kind} {job.job.id}", None
+        self._acknowledge(context)
         if kind == "continue":
-            raised = raised_budget(job, request.options.budget, request.options.extra, self._defaults)
+            raised = raised_budget(job, request.options.budget, request.options.extra)
             changed = job.job.model_copy(update={"budget": raised})
-        if self._stores.queue.resume(job.job.id, changed, trigger=context.trigger, outcome=outcome):
+        message = JobMessage(kind, trigger.key, trigger.login, text)
+        if self._stores.queue.resume(job.job.id, changed, message=message, trigger=trigger, outcome=outcome):
             return outcome
-        if self._stores.triggers.decided(context.trigger.key):
+        if self._stores.triggers.decided(trigger.key):
             return "decided before"
         words = replies.reply("The job has continued or ended in the meantime.", "/agent status")
         return TriggerAnswer("reply too_late", words)
@@ -207,9 +206,9 @@ class JobCommands:
         queue.stop(job.job.id, reason, trigger=trigger)
         return f"stop {job.job.id}"
 
-    def _add_message(self, context: TriggerContext, job: JobWithContext, kind: MessageKind, text: str) -> None:
+    def _add_message(self, context: TriggerContext, job: JobWithContext, text: str) -> None:
         key, who = context.trigger.key, context.trigger.login
-        self._stores.messages.add(job.job.id, kind, key=key, who=who, text=text)
+        self._stores.messages.add(job.job.id, "steer", key=key, who=who, text=text)
         self._acknowledge(context)
 
     def _acknowledge(self, context: TriggerContext) -> None:
@@ -420,7 +419,7 @@ class EventHandler:
         self._stores = stores
         self._fact_loader = FactLoader(github_clients, stores, defaults.operator)
         self._job_creator = JobCreator(stores, defaults)
-        self._running_jobs = JobCommands(stores, self._job_creator, defaults.budget)
+        self._running_jobs = JobCommands(stores, self._job_creator)
         self._lesson_commands = LessonCommands(stores, kept=defaults.lessons)
         self._change_notifications = ChangeNotifications(
             stores, self._job_creator, defaults.operator, self._post_and_record

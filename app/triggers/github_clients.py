@@ -40,8 +40,6 @@ class GitHubClients:
     def __init__(self, app: Connection, allowed_apps: frozenset[int] = frozenset()) -> None:
         self.app = app
         self._allowed_apps = allowed_apps
-        self.known: BotAccount | None = None
-        """The bot's account, if it was already loaded."""
 
     def for_repository(self, installation: int, repository: Repository | RepositoryId) -> RepositoryReader:
         named = RepositoryId(repository.id, repository.owner, repository.name)
@@ -71,10 +69,15 @@ class GitHubClients:
 
     async def ourselves(self, reader: RepositoryReader) -> BotAccount:
         """Load the bot's account with any repository's access: GitHub does not tell an App without one."""
-        if self.known is None:
-            found = await find_bot_account(reader.api)
-            self.known = found.model_copy(update={"allowed_apps": self._allowed_apps})
-        return self.known
+        return self._with_apps(await find_bot_account(reader.api))
+
+    @property
+    def known(self) -> BotAccount | None:
+        """The bot's account, if it was already loaded."""
+        return self._with_apps(self.app.account) if self.app.account else None
+
+    def _with_apps(self, account: BotAccount) -> BotAccount:
+        return account.model_copy(update={"allowed_apps": self._allowed_apps})
 
 
 async def if_accessible(request: Awaitable[T]) -> T | None:

@@ -100,7 +100,7 @@ class ProgramRequests:
     async def _issue(self, request: ProgramRequest, repo: RepositoryContext) -> GitHubIssue:
         """The requested issue, or a new one with the requested text."""
         if request.number is None:
-            number = await _ensure_issue(request, repo.reader, repo.ours.login)
+            number = await _ensure_issue(request, repo.reader, repo.ours.user)
             request = request.model_copy(update={"number": number})
             await asyncio.to_thread(self._requests.describe, request)
         found = await repo.reader.issue(request.number or 0)
@@ -136,12 +136,12 @@ class ProgramRequests:
         return f"refused: {error.message}"
 
 
-async def _ensure_issue(request: ProgramRequest, reader: RepositoryReader, login: str) -> int:
+async def _ensure_issue(request: ProgramRequest, reader: RepositoryReader, user: int) -> int:
     """Open an issue with the text, unless an earlier attempt did. Its first line is the title."""
     first, _, rest = request.text.strip().partition("\n")
     title = one_line(first.lstrip("# ").strip())[:MAX_TITLE] or "Requested through the API"
     body = rest.strip() or title
-    return await ensure_issue(reader.api, title, body, key=request.job, login=login, since=request.at)
+    return await ensure_issue(reader.api, title, body, key=request.job, user=user, since=request.at)
 
 
 def _reason(outcome: str) -> str:

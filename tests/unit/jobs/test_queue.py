@@ -34,6 +34,7 @@ from app.jobs.queue import (
 from app.jobs.schema import prepare_tables
 from app.jobs.store import AHEAD, ALL_JOBS_EVERY, JobQueries, JobStore
 from app.jobs.tables import job_contexts, writing
+from app.jobs.triggers import JobMessage
 from app.llm.base import Usage
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.llm.sql_ledger import SqlLedger, calls
@@ -219,8 +220,9 @@ def test_answer_after_another_job_started_is_too_late(server: Server) -> None:
     server.admit("a")
     server.store.enter("a", "needs_input")
     assert server.admit("b") == "b"
-    assert not server.queue.resume("a")
+    assert not server.queue.resume("a", message=JobMessage("answer", "k", "ada", "Half up."))
     assert server.state("a") == "needs_input"
+    assert server.messages.since("a", 0) == ()
 
 
 def test_idle_job_stops_at_once_and_running_one_after_its_process_ended(server: Server) -> None:
