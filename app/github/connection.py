@@ -28,6 +28,14 @@ from app.github.models import BotAccount
 BETWEEN_MUTATIONS = timedelta(seconds=1)
 MAX_WAIT_LENGTH = timedelta(seconds=3)
 """Longer waits raise RateLimited, so that the caller can do other work."""
+BY_APP = "app"
+BY_INSTALLATION = ""
+Access = Literal["read", "write"]
+Grant = Mapping[str, Access]
+"""Permissions of one token, by GitHub's names."""
+TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+MIN_SKEW = timedelta(seconds=30)
+_LIFETIME = timedelta(minutes=9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +114,6 @@ class MutationPacer:
 # App and `…/applications/x/tokens` for one of an OAuth app, and cannot parse a path with a quoted `?` or `#`. So it is
 # given a route that leaves no doubt.
 
-BY_APP = "app"
-BY_INSTALLATION = ""
-
 
 @dataclass
 class RequestSigner(BaseAuthStrategy):
@@ -140,15 +145,6 @@ class _SigningAuth(httpx.Auth):
             await flow.aclose()
         request.headers["Authorization"] = shown.headers["Authorization"]
         yield request
-
-
-Access = Literal["read", "write"]
-Grant = Mapping[str, Access]
-"""Permissions of one token, by GitHub's names."""
-
-TIMEOUT = httpx.Timeout(30.0, connect=10.0)
-MIN_SKEW = timedelta(seconds=30)
-_LIFETIME = timedelta(minutes=9)
 
 
 @dataclass(frozen=True, slots=True)

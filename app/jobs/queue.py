@@ -52,6 +52,17 @@ A_DAY = 24 * 3600.0
 WAITS_FOR_MONEY = "The day's budget of "
 """The beginning of the reason of a job that continues as soon as there is money again."""
 _OF_JOBS = calls.join(job_contexts, job_contexts.c.job == calls.c.job_id)
+LEASE = timedelta(seconds=60)
+MAX_CRASHES = 3
+ORDINARY, URGENT = 1, -7
+"""Priorities: an urgent job comes before ordinary ones that were requested up to four hours earlier."""
+RECHECK_BUDGET_AFTER = timedelta(minutes=1)
+"""How long a job whose daily budget is empty is left out of the queue."""
+BATCH, MAX_BATCHES = 100, 10
+"""A claim looks at up to MAX_BATCHES x BATCH jobs; it postpones each one that it skips."""
+STOPPED = "It was stopped."
+_ONE_CLAIM_AT_A_TIME = 0x61676E74
+"""An advisory lock on Postgres; SQLite has one writer anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,19 +147,6 @@ def _is_recent(since: float) -> sa.ColumnElement[bool]:
 
 def _micro(dollars: float | None) -> MicroUSD:
     return round((dollars or 0) * DOLLAR)
-
-
-LEASE = timedelta(seconds=60)
-MAX_CRASHES = 3
-ORDINARY, URGENT = 1, -7
-"""Priorities: an urgent job comes before ordinary ones that were requested up to four hours earlier."""
-RECHECK_BUDGET_AFTER = timedelta(minutes=1)
-"""How long a job whose daily budget is empty is left out of the queue."""
-BATCH, MAX_BATCHES = 100, 10
-"""A claim looks at up to MAX_BATCHES x BATCH jobs; it postpones each one that it skips."""
-STOPPED = "It was stopped."
-_ONE_CLAIM_AT_A_TIME = 0x61676E74
-"""An advisory lock on Postgres; SQLite has one writer anyway."""
 
 
 @dataclass(frozen=True, slots=True)

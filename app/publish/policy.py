@@ -46,6 +46,9 @@ from app.verify.gates import CandidatePatch, publisher_gates
 
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9._-]+)+")
 _MAX_FINDINGS = 5
+WORKFLOWS: Final = ".github/workflows/"
+RECHECK_AFTER: Final = timedelta(seconds=2)
+"""The publisher asks again so much later whether an effect may be carried out."""
 
 
 class PublishRefused(AgentFixError):  # noqa: N818  # an answer
@@ -288,11 +291,6 @@ def _same_branch(request: PublishRequest) -> bool:
 
 def _no_access(message: str) -> PublishRefused:
     return PublishRefused(message, state="no_access")
-
-
-WORKFLOWS: Final = ".github/workflows/"
-RECHECK_AFTER: Final = timedelta(seconds=2)
-"""The publisher asks again so much later whether an effect may be carried out."""
 
 
 def merge_base_branch(store: GitStore, request: PublishRequest, common: str) -> str:

@@ -49,6 +49,23 @@ from app.triggers.github_clients import GitHubClients, RepositoryContext, if_acc
 from app.triggers.rules import CHANGES_REQUESTED, LABEL, WORK_LABELS, starts_job
 from app.triggers.stores import Stores
 
+MAX_REPOSITORIES = 60
+"""Repositories of one installation per round; those polled longest ago come first."""
+OVERLAP = timedelta(minutes=2)
+"""Clocks differ; what is seen twice is found decided."""
+LOOK_BACK = timedelta(minutes=30)
+"""Look back further than redelivered webhooks need, to see whether they arrived."""
+DELIVERIES_KEPT = timedelta(days=3)
+FIRST_LOOK_BACK = timedelta(hours=1)
+PAUSE = timedelta(minutes=5)
+PAUSE_WITHOUT_WEBHOOKS = timedelta(minutes=1)
+PAUSE_A_REPOSITORY = timedelta(seconds=5)
+"""Four requests each, of the 5,000 that an installation may send in an hour."""
+MAX_ATTEMPTS = 5
+"""How often GitHub is asked to send a webhook again."""
+logger = logging.getLogger(__name__)
+Handle = Callable[[Event], Awaitable[str]]
+
 
 def subject_of(issue: GitHubIssue) -> EventSubject:
     return EventSubject(
@@ -206,26 +223,6 @@ class RepositoryPoll:
 
     def _by(self, actor: Account) -> dict[str, Any]:
         return {"installation": self._repo.installation, "repository": self._repo.repository, "actor": actor}
-
-
-MAX_REPOSITORIES = 60
-"""Repositories of one installation per round; those polled longest ago come first."""
-OVERLAP = timedelta(minutes=2)
-"""Clocks differ; what is seen twice is found decided."""
-LOOK_BACK = timedelta(minutes=30)
-"""Look back further than redelivered webhooks need, to see whether they arrived."""
-DELIVERIES_KEPT = timedelta(days=3)
-FIRST_LOOK_BACK = timedelta(hours=1)
-PAUSE = timedelta(minutes=5)
-PAUSE_WITHOUT_WEBHOOKS = timedelta(minutes=1)
-PAUSE_A_REPOSITORY = timedelta(seconds=5)
-"""Four requests each, of the 5,000 that an installation may send in an hour."""
-MAX_ATTEMPTS = 5
-"""How often GitHub is asked to send a webhook again."""
-
-logger = logging.getLogger(__name__)
-
-Handle = Callable[[Event], Awaitable[str]]
 
 
 class Poller:

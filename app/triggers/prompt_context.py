@@ -33,6 +33,21 @@ TITLES: dict[Rank, str] = {
     "other": "What others said before",
 }
 """The ranks of commenters: the first are shown first, and get space first."""
+MAX_COMMENTS = 60
+MAX_OF_ONE = 4_000
+MAX_CONVERSATION = 40_000
+MAX_OF_A_FILE = 8_000
+MAX_DIFF = 40_000
+MAX_THREADS = 30
+MAX_OF_A_HUNK = 1_500
+MAX_COMMITS = 30
+MAX_CHECKS = 5
+MAX_OF_A_LOG = 6_000
+"""Characters (four are a token), except where things are counted."""
+NEW_LINE = "\n"
+T = TypeVar("T")
+MAX_ASKED_FOR = 12
+"""Authors whose permission is asked for a conversation; those who spoke last of all."""
 
 
 class QuotedComment(NamedTuple):
@@ -94,19 +109,6 @@ def grouped(
 #
 # Everything loses its hidden characters here, and whatever is left out is named: to the model where it is missing, and
 # to people in the notes.
-
-MAX_COMMENTS = 60
-MAX_OF_ONE = 4_000
-MAX_CONVERSATION = 40_000
-MAX_OF_A_FILE = 8_000
-MAX_DIFF = 40_000
-MAX_THREADS = 30
-MAX_OF_A_HUNK = 1_500
-MAX_COMMITS = 30
-MAX_CHECKS = 5
-MAX_OF_A_LOG = 6_000
-"""Characters (four are a token), except where things are counted."""
-NEW_LINE = "\n"
 
 
 @dataclass(slots=True)
@@ -241,11 +243,6 @@ def _end(text: str, limit: int) -> str:
     kept = text[-limit:]
     kept = kept.partition("\n")[2] or kept
     return f"({len(text) - len(kept):,} characters before this are left out …)\n{kept}"
-
-
-T = TypeVar("T")
-MAX_ASKED_FOR = 12
-"""Authors whose permission is asked for a conversation; those who spoke last of all."""
 
 
 async def load_prompt_context(

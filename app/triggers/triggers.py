@@ -32,6 +32,19 @@ from app.triggers.stores import Mirror, ServerDefaults, Stores
 MAX_TITLE = 256
 SHOWN = 20
 """Issues of a search that are named."""
+REPOSITORIES_AT_ONCE = 4
+MAX_CLAIMED = 40
+RETRY_UNCOUNTED_FOR = timedelta(days=1)
+"""While GitHub is down, attempts at a delivery are not counted for so long."""
+SHORTEST, LONGEST = timedelta(seconds=2), timedelta(minutes=5)
+AFTER_A_FAULT = timedelta(seconds=30)
+Handle = Callable[[Event], Awaitable[str]]
+Content = Event | ProgramRequest | IgnoredReason
+"""What a delivery contains: an event, a program's request (which no webhook can make), or why it is ignored."""
+PULL_REQUESTS_PER_LOOKUP = 20
+EVERY = timedelta(minutes=1)
+"""How often a repository with waiting jobs is looked at: a job that ended without a pull request sends no webhook."""
+logger = logging.getLogger(__name__)
 
 
 class ProgramRequests:
@@ -149,21 +162,6 @@ def _reason(outcome: str) -> str:
     return f"Nothing was started: {outcome.partition(': ')[2] or outcome}."
 
 
-REPOSITORIES_AT_ONCE = 4
-MAX_CLAIMED = 40
-RETRY_UNCOUNTED_FOR = timedelta(days=1)
-"""While GitHub is down, attempts at a delivery are not counted for so long."""
-SHORTEST, LONGEST = timedelta(seconds=2), timedelta(minutes=5)
-AFTER_A_FAULT = timedelta(seconds=30)
-
-
-Handle = Callable[[Event], Awaitable[str]]
-
-
-Content = Event | ProgramRequest | IgnoredReason
-"""What a delivery contains: an event, a program's request (which no webhook can make), or why it is ignored."""
-
-
 class DeliveryWorker:
     """Claims due deliveries and passes each event to the handler."""
 
@@ -267,15 +265,6 @@ def _order_key(content: Content) -> int:
     if isinstance(content, ProgramRequest):
         return hash(content.repository.casefold())
     return -content.installation if isinstance(content, InstallationChanged) else content.repository.id
-
-
-PULL_REQUESTS_PER_LOOKUP = 20
-
-
-EVERY = timedelta(minutes=1)
-"""How often a repository with waiting jobs is looked at: a job that ended without a pull request sends no webhook."""
-
-logger = logging.getLogger(__name__)
 
 
 class PullRequestLimit:
