@@ -229,7 +229,9 @@ async def test_without_a_ledger_each_job_of_the_day_counts_in_full() -> None:
 
 @pytest.mark.parametrize("repo", ["ada", "ada/", "/x", "a/b/c"])
 def test_a_repository_has_an_owner_and_a_name(repo: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sweep", "--repo", repo]) == ExitCode.USAGE
+    with pytest.raises(SystemExit) as ended:
+        main(["sweep", "--repo", repo])
+    assert ended.value.code == ExitCode.USAGE
     assert "OWNER/NAME" in capsys.readouterr().err
 
 
