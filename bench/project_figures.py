@@ -101,9 +101,7 @@ def _table(title: str, text: str, names: Sequence[str], measured: Mapping[str, M
     good = sum(measured[name]["comparable"] for name in names)
     share = f" ({100 * good // len(names)} %)" if names else ""
     first = sum(mark(measured[name]) == "first tests" for name in names)
-    stopped = (
-        f" Of {first} more, which are not counted, the first tests of a suite that was stopped are." if first else ""
-    )
+    stopped = f" {first} more are comparable by the first tests of a stopped suite, and not counted." if first else ""
     sentence = f"{text} {good} of {len(names)}{share} have a comparable suite.{stopped}"
     yield from (f"## {title}\n", f"{sentence}\n", _COLUMNS)
     yield "|" + " --- |" * _COLUMNS.count(" | ") + " --- |"
