@@ -436,7 +436,9 @@ class EventHandler:
         if isinstance(event, InstallationChanged):
             return await self._handle_without_access(event)
         known, command = self._github_clients.known, command_of(event)
-        if (known and should_ignore(event, command, known)) or (isinstance(event, TriggerEvent) and command is None):
+        if known and (skip := should_ignore(event, command, known)):
+            return f"skip {skip.rule}"
+        if isinstance(event, TriggerEvent) and command is None:
             return "skip not_addressed"
         if isinstance(event, CommentEvent) and command is not None and command.verb != "stop":
             # Whoever exceeded the limit was told once; from then on GitHub is asked nothing.
