@@ -39,22 +39,6 @@ class ExitCode(IntEnum):
     PLAN_INVALID = 44
 
 
-_FORMER_NAMES = {
-    "AbsentError": "MissingContainerError",
-    "LostError": "LostMachineError",
-    "Missing": "NotFoundOnGitHub",
-    "NeedsHuman": "NeedsHumanAction",
-    "ParcelError": "CommitTransferError",
-    "Parked": "WaitingForUser",
-    "Quarantined": "SecretFound",
-    "Refused": "PublishRefused",
-    "TooManyWishes": "TooManyEffects",
-    "TryAgain": "TemporaryFailure",
-    "WaitUntil": "RateLimited",
-}
-"""Class names in rows and journals of earlier servers."""
-
-
 class AgentFixError(Exception):
     """An error that the user can fix, shown without a traceback.
 
@@ -87,8 +71,7 @@ class AgentFixError(Exception):
     @staticmethod
     def from_json(kept: dict[str, Any]) -> "AgentFixError":
         """Rebuild the error that a stored step ended with: same class, same attributes."""
-        name = _FORMER_NAMES.get(kept["type"], kept["type"])
-        cls = AgentFixError._kinds.get(name, AgentFixError)
+        cls = AgentFixError._kinds.get(kept["type"], AgentFixError)
         error = cls.__new__(cls)
         Exception.__init__(error, kept["message"])
         error.__dict__.update({k: v for k, v in kept.items() if k != "type"})

@@ -337,14 +337,14 @@ async def test_effect_that_kills_every_publisher_is_given_up(harness: OutboxHarn
 @pytest.mark.parametrize(
     ("stored", "kind"),
     [
-        ({"type": "Refused", "state": "stopped", "hint": ""}, PublishRefused),
-        ({"type": "NeedsHuman", "branch": "agent-fix/issue-3", "hint": "Look."}, NeedsHumanAction),
-        ({"type": "TryAgain", "hint": ""}, TemporaryFailure),
-        ({"type": "WaitUntil", "timestamp": NOW.timestamp(), "hint": ""}, RateLimited),
+        ({"type": "PublishRefused", "state": "stopped", "hint": ""}, PublishRefused),
+        ({"type": "NeedsHumanAction", "branch": "agent-fix/issue-3", "hint": "Look."}, NeedsHumanAction),
+        ({"type": "TemporaryFailure", "hint": ""}, TemporaryFailure),
+        ({"type": "RateLimited", "timestamp": NOW.timestamp(), "hint": ""}, RateLimited),
     ],
     ids=lambda value: str(value.get("type")) if isinstance(value, dict) else "",
 )
-def test_older_row_keeps_its_error_kind(
+def test_a_stored_error_keeps_its_kind(
     harness: OutboxHarness, stored: dict[str, str], kind: type[AgentFixError]
 ) -> None:
     key = harness.outbox.add("j1", 1, PLACE, DRAFT)
