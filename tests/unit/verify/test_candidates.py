@@ -258,12 +258,12 @@ async def test_the_first_tests_of_a_suite_that_is_stopped_have_results(tmp_path:
     assert (await measure(ReportingSandbox(tmp_path), suite, timeout=400.0)).count is None
 
 
-@pytest.mark.parametrize(("passing", "tried"), [(50, 1), (48, 2)])
+@pytest.mark.parametrize(("passing", "failing", "tried"), [(50, 1, 1), (48, 1, 2), (50, 2, 2)])
 async def test_enough_first_tests_of_a_suite_that_is_stopped_end_the_trials(
-    tmp_path: Path, passing: int, tried: int
+    tmp_path: Path, passing: int, failing: int, tried: int
 ) -> None:
-    """Also of a part, or if many are skipped."""
-    endings = ["ok"] * passing + ["skipped 'x'"] * 40 + ["FAIL"]
+    """Also of a part, or if many are skipped; but only if nearly all of them pass."""
+    endings = ["ok"] * passing + ["skipped 'x'"] * 40 + ["FAIL"] * failing
     lines = "".join(f"test_{at} (t.C.test_{at}) ... {ending}\n" for at, ending in enumerate(endings))
     suite = SuiteCommand(f"printf '%s' {shlex.quote(lines)}", "unittest")
     found = [Candidate(name, name, 1, SetupChoice(), suite, part=True) for name in "ab"]
