@@ -24,8 +24,9 @@ from app.sandbox.setup.declared.commands import simple_commands
 from app.sandbox.setup.declared.node import NodeScripts, node_jobs, node_scripts
 from app.sandbox.setup.declared.node_version import choose_node
 from app.sandbox.setup.declared.python import DeclaredSetup, declared_pythons, declared_setups
-from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice, table
-from app.sandbox.setup.ecosystems.python_metadata import LOCKS, workspace_roots
+from app.sandbox.setup.declared.python_metadata import LOCKS, workspace_roots
+from app.sandbox.setup.ecosystems.base import SetupChoice
+from app.sandbox.setup.manifests import ManifestFiles, table
 from app.verify.detect import find_suite, prefix, recognise
 from app.verify.frameworks import WORKSPACES, SuiteCommand
 from app.verify.paths_of_tests import is_test_file

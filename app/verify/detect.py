@@ -17,9 +17,9 @@ from app.core.patch import LINK, Tree
 from app.core.text import listed, words
 from app.core.yaml_and_toml import toml_table
 from app.sandbox.setup.declared.node import EVERY, OF_EACH, node_scripts, prints_tap
-from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
+from app.sandbox.setup.declared.python_metadata import inner_root
 from app.sandbox.setup.ecosystems.node import BUN_FILES, workspace_members
-from app.sandbox.setup.ecosystems.python_metadata import inner_root
+from app.sandbox.setup.manifests import ManifestFiles, table, texts
 from app.sandbox.setup.package_tools import RUN_COMMANDS_RE, TEST_SCRIPT_RE
 from app.verify.frameworks import WORKSPACES, FrameworkName, SuiteCommand, needs_shell
 from app.verify.paths_of_tests import is_test_file, is_test_path

@@ -21,9 +21,9 @@ from app.core.errors import SandboxError
 from app.sandbox.base import WORKSPACE, Sandbox, SandboxCommand, SandboxLimits, SandboxSpec, SetupPlan
 from app.sandbox.bubblewrap.cgroup import make_cgroup
 from app.sandbox.bubblewrap.command import BubblewrapCommand, Mount, options, within
+from app.sandbox.bubblewrap.layers import ensure_layer
 from app.sandbox.bubblewrap.provider import BubblewrapProvider, end_orphans
 from app.sandbox.host_directories import HostDirectory
-from app.sandbox.setup.layers import ensure_layer
 from tests.support.sandboxes import filler, opened, shell
 
 CANARY = "canary-7b1f93ac2e"

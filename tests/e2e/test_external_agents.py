@@ -14,8 +14,8 @@ import pytest
 
 from app.agent.external.recipe import AgentRecipe, built_in
 from app.sandbox.base import TOOLS
+from app.sandbox.bubblewrap.toolchains import newer_pythons
 from app.sandbox.setup.plan import find_tool_for_sandbox
-from app.sandbox.setup.toolchains import newer_pythons
 from tests.support.cli_job import FIXED, PLAN, TESTED, CliJob, ended
 from tests.support.secret_canaries import canary, find_canary
 from tests.support.shell_model import ShellModel

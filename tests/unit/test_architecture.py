@@ -347,6 +347,20 @@ def test_imports_run_downward_in_the_order_of_the_packages() -> None:
     assert not upward, upward
 
 
+def test_folders_beside_each_other_import_one_way() -> None:
+    """For example, what installs (`ecosystems`) reads what a project declares (`declared`), and not the reverse."""
+    folders = {module: path.parent for module, path in sources().items()}
+    edges = {
+        (folders[module], folders[target]) for module, found in imports(run_time=False).items() for target in found
+    }
+    circles = [
+        f"{one.relative_to(ROOT)} ↔ {other.relative_to(ROOT)}"
+        for one, other in edges
+        if one < other and (other, one) in edges and not other.is_relative_to(one)
+    ]
+    assert not circles, circles
+
+
 def test_each_library_is_imported_in_its_own_package_only() -> None:
     strays = [
         f"{module} imports {library}"

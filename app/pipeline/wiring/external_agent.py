@@ -24,10 +24,10 @@ from app.llm.providers import operator_price, route
 from app.llm.replay import PREFIX
 from app.pipeline.wiring.sandboxes import make_provider
 from app.sandbox.base import SandboxSpec, SetupPlan
+from app.sandbox.bubblewrap.toolchains import installed_pythons, newer_pythons
 from app.sandbox.setup.package_clients import PackageClients, locate
 from app.sandbox.setup.package_hosts import asked_once
 from app.sandbox.setup.plan import FindTool, find_tool_for_sandbox, plan_tools
-from app.sandbox.setup.toolchains import installed_pythons, newer_pythons
 
 SOCKET = "model.sock"
 MIRROR = "UV_PYTHON_INSTALL_MIRROR"

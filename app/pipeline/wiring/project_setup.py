@@ -23,7 +23,8 @@ from app.llm.base import Message, ModelAnswer, ModelRequest
 from app.llm.errors import BudgetError, ModelError
 from app.pipeline.wiring.sandboxes import SetupTools
 from app.sandbox.base import OnOutput, Sandbox, SandboxProvider, SandboxSpec, SetupPlan
-from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice
+from app.sandbox.setup.ecosystems.base import SetupChoice
+from app.sandbox.setup.manifests import ManifestFiles
 from app.sandbox.setup.plan import is_manifest, plan_setup
 from app.verify.candidates import Candidate, Surroundings, Trial, TrialLimits, candidates, try_candidates
 from app.verify.detect import find_suite

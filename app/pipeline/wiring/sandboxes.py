@@ -18,6 +18,7 @@ from app.core.scratch import sweep_scratch
 from app.jobs.store import JobRow, JobStore
 from app.sandbox.base import DoctorCheck, SandboxProvider, SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
+from app.sandbox.bubblewrap.toolchains import installed_nodes, installed_pythons
 from app.sandbox.container.provider import ContainerProvider
 from app.sandbox.host_directories import remove_tree
 from app.sandbox.setup.package_clients import PackageClients, ask
@@ -29,7 +30,6 @@ from app.sandbox.setup.package_hosts import (
     find_in_template,
 )
 from app.sandbox.setup.plan import FindTool, find_tool_for_sandbox
-from app.sandbox.setup.toolchains import installed_nodes, installed_pythons
 from app.sandbox.unsandboxed import UnsandboxedProvider
 
 if TYPE_CHECKING:

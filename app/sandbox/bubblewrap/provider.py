@@ -42,10 +42,10 @@ from app.sandbox.bubblewrap.command import (
     Mount,
     watch,
 )
+from app.sandbox.bubblewrap.layers import SetupLayer, ensure_layer
+from app.sandbox.bubblewrap.toolchains import find_toolchains
 from app.sandbox.host_directories import HostDirectory, write_base_listing
 from app.sandbox.probe import ProbeContext, checks, host_conditions, proven, start_repair
-from app.sandbox.setup.layers import SetupLayer, ensure_layer
-from app.sandbox.setup.toolchains import find_toolchains
 
 NEEDED = ("--disable-userns", "--json-status-fd", "--perms", "--size", "--clearenv", "--args", "--seccomp")
 BWRAP_PATH = "/usr/local/bin:/usr/bin:/bin"

@@ -20,7 +20,8 @@ from app.core.errors import ConfigError, SetupError
 from app.core.patch import Tree
 from app.sandbox.base import SetupPlan
 from app.sandbox.egress.allow_list import parse_rule
-from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, SetupChoice
+from app.sandbox.setup.declared.python_metadata import read_ini
+from app.sandbox.setup.ecosystems.base import InstallStep, SetupChoice
 from app.sandbox.setup.ecosystems.compiled import (
     GO_ENVIRONMENT,
     GO_MANIFESTS,
@@ -42,7 +43,7 @@ from app.sandbox.setup.ecosystems.python import (
     keep_generated,
     python_install_steps,
 )
-from app.sandbox.setup.ecosystems.python_metadata import read_ini
+from app.sandbox.setup.manifests import ManifestFiles
 from app.sandbox.setup.package_clients import PackageClients, ask, merge
 from app.sandbox.setup.package_tools import BESIDE_NODE, SYSTEM_TOOLS
 

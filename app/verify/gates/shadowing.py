@@ -9,7 +9,7 @@ from app.core.patch import Tree
 from app.core.verification import GateResult
 from app.core.yaml_and_toml import toml_table
 from app.sandbox.base import Sandbox
-from app.sandbox.setup.ecosystems.base import table
+from app.sandbox.setup.manifests import table
 from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
 from app.verify.paths_of_tests import is_test_file
 

@@ -8,7 +8,7 @@ import pytest
 from app.sandbox.setup.declared.commands import simple_commands
 from app.sandbox.setup.declared.node import node_scripts
 from app.sandbox.setup.declared.python import DeclaredSetup, declared_pythons, declared_setups
-from app.sandbox.setup.ecosystems.base import ManifestFiles
+from app.sandbox.setup.manifests import ManifestFiles
 from app.sandbox.setup.plan import is_manifest
 from tests.support.memory_tree import MemoryTree
 

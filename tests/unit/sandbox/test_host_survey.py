@@ -9,7 +9,7 @@ import pytest
 
 from app.sandbox.bubblewrap.command import Mount, options
 from app.sandbox.bubblewrap.provider import NEEDED, survey_host, synthetic_etc, usable_bwraps
-from app.sandbox.setup.toolchains import find_toolchains, installed_nodes, installed_pythons
+from app.sandbox.bubblewrap.toolchains import find_toolchains, installed_nodes, installed_pythons
 
 Tool = Callable[[str, str], Path]
 

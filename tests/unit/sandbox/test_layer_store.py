@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.sandbox.setup.layers import GONE, prune, take_lease
+from app.sandbox.bubblewrap.layers import GONE, prune, take_lease
 
 SIZE = 64 * 1024
 

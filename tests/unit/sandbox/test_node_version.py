@@ -6,7 +6,8 @@ from datetime import date
 import pytest
 
 from app.sandbox.setup.declared.node_version import choose_node
-from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice
+from app.sandbox.setup.ecosystems.base import SetupChoice
+from app.sandbox.setup.manifests import ManifestFiles
 from app.verify.candidates import Surroundings, candidates
 from tests.support.memory_tree import MemoryTree
 from tests.support.setup_plans import PACKAGE, plan

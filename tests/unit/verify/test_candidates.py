@@ -18,7 +18,8 @@ import pytest
 from app.core.errors import SetupError
 from app.core.verification import Execution, SuiteResult, TestCount
 from app.sandbox.base import CompletedCommand, Sandbox, SandboxCommand
-from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice
+from app.sandbox.setup.ecosystems.base import SetupChoice
+from app.sandbox.setup.manifests import ManifestFiles
 from app.sandbox.setup.plan import is_manifest
 from app.verify.candidates import Candidate, Surroundings, Trial, TrialLimits, candidates, choose_python, try_candidates
 from app.verify.frameworks import FrameworkName, SuiteCommand

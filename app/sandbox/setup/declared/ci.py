@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from app.sandbox.setup.declared.commands import expanded
-from app.sandbox.setup.ecosystems.base import ManifestFiles, table
+from app.sandbox.setup.manifests import ManifestFiles, table
 
 MAX_JOBS = 60
 MAX_NESTED = 20

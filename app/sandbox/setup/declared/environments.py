@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import yaml
 
 from app.core.python_source import parse_python
-from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
-from app.sandbox.setup.ecosystems.python_metadata import read_ini, with_extras
+from app.sandbox.setup.declared.python_metadata import read_ini, with_extras
+from app.sandbox.setup.manifests import ManifestFiles, table, texts
 
 _BRACES = re.compile(r"\{([^{}:]*)\}")
 _POSITIONAL = re.compile(r"\{posargs(?::([^{}]*(?:\{[^{}]*\}[^{}]*)*))?\}|\[\]")

@@ -11,7 +11,7 @@ from app.core.text import words
 from app.sandbox.setup.declared.ci import ci_jobs
 from app.sandbox.setup.declared.commands import simple_commands
 from app.sandbox.setup.declared.environments import script_behind
-from app.sandbox.setup.ecosystems.base import ManifestFiles, table
+from app.sandbox.setup.manifests import ManifestFiles, table
 from app.sandbox.setup.package_tools import NODE_TOOLS
 
 MAX_DEPTH = 6

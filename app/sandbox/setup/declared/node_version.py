@@ -6,7 +6,7 @@ from datetime import date
 from typing import NamedTuple
 
 from app.sandbox.setup.declared.ci import ci_jobs
-from app.sandbox.setup.ecosystems.base import ManifestFiles, table
+from app.sandbox.setup.manifests import ManifestFiles, table
 
 Version = tuple[int, int, int]
 

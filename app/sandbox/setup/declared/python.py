@@ -19,8 +19,8 @@ from app.sandbox.setup.declared.environments import (
     task_commands,
     tox_commands,
 )
-from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
-from app.sandbox.setup.ecosystems.python_metadata import normalised, read_metadata, with_extras
+from app.sandbox.setup.declared.python_metadata import normalised, read_metadata, with_extras
+from app.sandbox.setup.manifests import ManifestFiles, table, texts
 from app.sandbox.setup.package_tools import PYTHON_TOOLS
 
 MAX_DEPTH = 5

@@ -7,7 +7,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from app.sandbox.base import ENV
-from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, project_roots, table
+from app.sandbox.setup.ecosystems.base import InstallStep
+from app.sandbox.setup.manifests import ManifestFiles, project_roots, table
 
 CARGO_HOME = f"{ENV}/cargo"
 RUST_MANIFESTS = ("Cargo.toml", "Cargo.lock")

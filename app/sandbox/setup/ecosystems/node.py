@@ -12,17 +12,8 @@ from app.core.text import words
 from app.sandbox.base import ENV
 from app.sandbox.setup.declared.ci import ci_jobs
 from app.sandbox.setup.declared.commands import simple_commands
-from app.sandbox.setup.ecosystems.base import (
-    ABSENT,
-    NOT_THE_PROJECT,
-    InstallStep,
-    ManifestFiles,
-    SetupChoice,
-    is_member,
-    project_roots,
-    table,
-    texts,
-)
+from app.sandbox.setup.ecosystems.base import ABSENT, InstallStep, SetupChoice
+from app.sandbox.setup.manifests import NOT_THE_PROJECT, ManifestFiles, is_member, project_roots, table, texts
 from app.sandbox.setup.package_tools import NODE_TOOLS
 
 _DEPENDENCIES = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies")

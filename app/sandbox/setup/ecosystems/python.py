@@ -7,15 +7,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
 
 from app.sandbox.base import ENV, WORKSPACE
-from app.sandbox.setup.ecosystems.base import (
-    ABSENT,
-    InstallStep,
-    ManifestFiles,
-    SetupChoice,
-    project_roots,
-    table,
-)
-from app.sandbox.setup.ecosystems.python_metadata import (
+from app.sandbox.setup.declared.python_metadata import (
     BY_PLACE,
     LOCKS,
     PythonMetadata,
@@ -31,6 +23,8 @@ from app.sandbox.setup.ecosystems.python_metadata import (
     with_extras,
     workspace_roots,
 )
+from app.sandbox.setup.ecosystems.base import ABSENT, InstallStep, SetupChoice
+from app.sandbox.setup.manifests import ManifestFiles, project_roots, table
 
 PYTHON_MANIFESTS = (
     "pyproject.toml",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from app.core.python_source import parse_python
 from app.core.text import words
-from app.sandbox.setup.ecosystems.base import NOT_THE_PROJECT, ManifestFiles, is_member, table, texts
+from app.sandbox.setup.manifests import NOT_THE_PROJECT, ManifestFiles, is_member, table, texts
 
 _TEST_NAME = re.compile(r"(?:.*[-_.])?(?:tests?|testing|pytest|unittests?)(?:[-_.].*)?", re.IGNORECASE)
 _DEV_NAME = re.compile(r"(?:dev|devel|develop|development)(?:[-_.].*)?", re.IGNORECASE)
