@@ -1,14 +1,14 @@
 """The controls around tests that turn from red to green, one of which alters each condition that a patch adds."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import cache, cached_property
+from functools import cache, partial
 from random import Random
 from secrets import randbits
-from typing import Any, Protocol
+from typing import Any
 
-from app.core.patch import FileChange, Patch, Tree
+from app.core.patch import FileChange, Patch
 from app.core.text import listed
 from app.core.verification import (
     Control,
@@ -19,11 +19,9 @@ from app.core.verification import (
     TestRun,
     TestSelection,
 )
-from app.repo.grammars import language_of
 from app.verify.base_rules import JudgedPatch, support_files
 from app.verify.execution import gather_all, gather_pair
 from app.verify.overlay import apply_patch
-from app.verify.paths_of_tests import is_test_path
 from app.verify.replay import (
     MAX_SECONDS,
     REPLAY_CONTROLS,
@@ -34,7 +32,7 @@ from app.verify.replay import (
     replay_controls,
 )
 from app.verify.selected_tests import Repeats, Runs, passed
-from app.verify.sources.analysis import kind_of
+from app.verify.sources.analysis import SourceAnalysis
 from app.verify.sources.new_conditions import NewCondition
 
 TIMES = ((3.0, 10), (10.0, 5), (30.0, 2))
@@ -173,66 +171,36 @@ def _control(outcome: ControlOutcome, sentences: Sequence[str]) -> Control:
 MAX_NAMED = 3
 
 
-class SourceVariants(Protocol):
-    """Variants of base and head, made from the sources alone (`app.verify.sources.analysis`)."""
-
-    def sources_changed(self, base: Tree, patch: Patch) -> str: ...
-
-    def base_with_comments(self, base: Tree, patch: Patch, seed: int) -> Patch | None: ...
-
-    def reprint_head(self, base: Tree, patch: Patch, seed: int) -> Patch | None: ...
-
-    def additions_only(self, base: Tree, patch: Patch) -> Patch | None: ...
-
-    def stubbed_additions(self, base: Tree, patch: Patch) -> Patch | None: ...
-
-    def changed_executable_lines(self, base: Tree, patch: Patch) -> dict[str, set[int]]: ...
-
-    def new_conditions(self, base: Tree, patch: Patch) -> dict[str, list[NewCondition]]: ...
-
-
 @dataclass(frozen=True)
 class ComparisonTrees:
-    """The two trees of a comparison: the base is called `reference`, and `patch` makes it the head.
+    """The two trees of a comparison: the base that `sources` analyses, and the head.
 
-    If the reference is not a commit, sandboxes start from another tree: `reference_patch` makes that into the
-    reference, and `head` makes it the head.
+    If that base is not a commit, sandboxes start from another tree: `reference_patch` makes that into the base, and
+    `head` makes it the head.
     """
 
-    reference: Tree
-    patch: Patch
-    variants: SourceVariants
+    sources: SourceAnalysis
     head: Patch
     reference_patch: Patch | None = None
 
-    @cached_property
+    @property
     def unchanged(self) -> str:
         """Why the patch changes nothing that is executed; empty if it does, or if data may decide that."""
-        if any(map(_is_data, self.patch.paths())):
-            return ""
-        return self.variants.sources_changed(self.reference, self.patch)
-
-    @cached_property
-    def lines(self) -> Mapping[str, Set[int]]:
-        return self.variants.changed_executable_lines(self.reference, self.patch)
+        return "" if self.sources.changes_data else self.sources.unchanged
 
     def ruled(self, tests: Sequence[FileChange]) -> Patch | None:
         """The patch under the base's rules; None if that is the patch itself, or nothing of it.
 
         Sources that only base's fixtures or settings load are the base's, too, unless these tests load them.
         """
-        contents = [file.content for file in tests if file.content is not None]
-        support = support_files(self.reference, self.patch, contents)
-        judged = JudgedPatch.of(self.reference, self.patch, support)
+        base, patch = self.sources.base, self.sources.patch
+        support = support_files(base, patch, [file.content for file in tests if file.content is not None])
+        judged = JudgedPatch.of(base, patch, support)
         return judged.ruled if judged.overridden_changes and not judged.changes_only_tests else None
 
-    @cached_property
-    def conditions(self) -> Mapping[str, Sequence[NewCondition]]:
-        return self.variants.new_conditions(self.reference, self.patch)
-
-    def variant(self, make: Callable[[Tree, Patch, int], Patch | None]) -> Patch | None:
+    def variant(self, make: Callable[[], Patch | None]) -> Patch | None:
         """A variant, as a patch of the tree that sandboxes start from."""
-        made = make(self.reference, self.patch, randbits(32))
+        made = make()
         return None if made is None else apply_patch(self.reference_patch, made)
 
 
@@ -271,7 +239,7 @@ class ControlRunner:
 
     async def run(self) -> ControlResults:
         """Run them on the head and, if they pass, on the variants."""
-        lines = await asyncio.to_thread(lambda: self.trees.lines)
+        lines = await asyncio.to_thread(lambda: self.trees.sources.executable_lines)
         first = await self.runs.once(f"{self.name}-head", self.selection, self.trees.head, watch=lines)
         green = not first.untrusted and all(result == "passed" for _, result in first.results)
         # The head that is printed again, or under the base's rules, has to end like the others: they are repeated runs.
@@ -283,7 +251,7 @@ class ControlRunner:
             self._conditions(),
             self._sources(),
             *variants,
-            self._executed(first, lines),
+            self._executed(first),
             self._copies(first, head),
             self._codes(head),
             self._repeats(head, besides=besides),
@@ -296,15 +264,16 @@ class ControlRunner:
         return self.existing is not None and self.trees.ruled(self.selection.files) is not None
 
     def _can_be_reprinted(self) -> bool:
-        return self.trees.variant(self.trees.variants.reprint_head) is not None
+        return self.trees.sources.reprint_head(randbits(32)) is not None
 
     async def _variants(self, first: TestRun, *, ruled: bool) -> list[Control]:
-        variants = self.trees.variants
+        sources = self.trees.sources
+        noise, reprint = (partial(make, randbits(32)) for make in (sources.base_with_comments, sources.reprint_head))
         replay, found = await gather_pair(
             self._replay(first),
             gather_all(
-                self._variant("noise_stays_red", "noise", variants.base_with_comments, red=True),
-                self._variant("reprint_stays_green", "reprint", variants.reprint_head, red=False, copies=False),
+                self._variant("noise_stays_red", "noise", noise, red=True),
+                self._variant("reprint_stays_green", "reprint", reprint, red=False, copies=False),
                 self._additions(),
                 *([self._base_rules()] if ruled else []),
                 *([self._altered(first, self.existing)] if self.existing else []),
@@ -314,8 +283,8 @@ class ControlRunner:
 
     async def _altered(self, first: TestRun, existing: Callable[[], TestSelection]) -> Control:
         """The head with each new condition altered: some test has to fail."""
-        found = await asyncio.to_thread(lambda: self.trees.conditions)
-        lines = await asyncio.to_thread(lambda: self.trees.lines)
+        sources = self.trees.sources
+        found = await asyncio.to_thread(lambda: sources.new_conditions)
         existing_tests = cache(existing)
 
         async def run(ids: Sequence[str], altered: Altered | None, timeout: float) -> TestRun:
@@ -323,9 +292,9 @@ class ControlRunner:
             if tuple(ids) != selection.ids:
                 name, selection = f"{name}-existing", existing_tests().model_copy(update={"ids": tuple(ids)})
             if altered is not None:
-                made = await asyncio.to_thread(self.trees.variant, lambda _tree, patch, _seed: altered.applied(patch))
+                made = await asyncio.to_thread(self.trees.variant, partial(altered.applied, sources.patch))
                 name, patch = f"{name}-altered", made or patch
-            watch = None if altered else lines
+            watch = None if altered else sources.executable_lines
             return await self.runs.once(name, selection, patch, copies=False, timeout=timeout, watch=watch)
 
         altered = [Altered(path, condition) for path, conditions in found.items() for condition in conditions]
@@ -335,10 +304,7 @@ class ControlRunner:
 
     async def _base_rules(self) -> Control:
         """The head with the base's own tests, fixtures and test settings, and none of the patch's."""
-
-        def make(_tree: Tree, _patch: Patch, _seed: int) -> Patch | None:
-            return self.trees.ruled(self.selection.files)
-
+        make = partial(self.trees.ruled, self.selection.files)
         return await self._variant("base_rules_suffice", "rules", make, red=False, copies=False)
 
     async def _replay(self, first: TestRun) -> list[Control]:
@@ -350,30 +316,26 @@ class ControlRunner:
         if failures or other_types(head):
             base = await self.runs.replayed(f"{self.name}-replay-base", self.selection, self.trees.reference_patch)
             failures = head_only_failures(head, base, self.texts)
-        odd = await asyncio.to_thread(odd_results, head, base, self.trees.reference, self.trees.patch)
+        odd = await asyncio.to_thread(odd_results, head, base, self.trees.sources)
         return replay_controls(head, failures, odd)
 
     async def _additions(self) -> Control:
         """Without the changed bodies the red ones have to fail, and of the new ones some with what is new but empty."""
         name: ControlName = "additions_stay_red"
-        variants, old = self.trees.variants, self.red - self.new
+        sources, old = self.trees.sources, self.red - self.new
         found = Control(name=name, outcome="not_applicable", detail="this is new behaviour.")
         if old:
-            make = variants.additions_only
-            found = await self._variant(name, "additions", lambda tree, patch, _: make(tree, patch), red=True, of=old)
+            found = await self._variant(name, "additions", lambda: sources.additions, red=True, of=old)
         if not self.new or found.outcome == "failed":
             return found
-        make = variants.stubbed_additions
-        new = await self._variant(
-            name, "hollow", lambda tree, patch, _: make(tree, patch), red=True, of=self.new, some=True
-        )
+        new = await self._variant(name, "hollow", lambda: sources.stubbed_additions, red=True, of=self.new, some=True)
         return found if new.outcome == "not_applicable" else new
 
     async def _variant(
         self,
         name: ControlName,
         label: str,
-        make: Callable[[Tree, Patch, int], Patch | None],
+        make: Callable[[], Patch | None],
         *,
         red: bool,
         of: frozenset[str] = frozenset(),
@@ -408,8 +370,9 @@ class ControlRunner:
         why = self.trees.unchanged
         return Control(name="sources_changed", outcome="failed" if why else "held", detail=why)
 
-    def _executed(self, run: TestRun, lines: Mapping[str, Set[int]]) -> Control:
+    def _executed(self, run: TestRun) -> Control:
         name: ControlName = "changed_line_executed"
+        lines = self.trees.sources.executable_lines
         if not any(lines.values()):
             return Control(name=name, outcome="not_applicable", detail="the patch adds and changes no source line.")
         if not run.measured:
@@ -440,7 +403,3 @@ class ControlRunner:
         if len(head.runs) + besides < 2:
             return too_slow(name, head.first.execution.seconds)
         return Control(name=name, outcome="held", detail=f"{len(head.runs) + besides} runs on the head.")
-
-
-def _is_data(path: str) -> bool:
-    return language_of(path) is None and kind_of(path) == "configuration or data" and not is_test_path(path)

@@ -40,7 +40,7 @@ from app.verify.overlay import Overlay, difference
 from app.verify.paths_of_tests import is_test_file, is_test_path, matching, nearest, nearest_first
 from app.verify.reproduction import BorrowSandbox, FixUnderTest, with_tests_only
 from app.verify.selected_tests import Repeats, Runs, run_selected
-from app.verify.sources import analysis
+from app.verify.sources.analysis import SourceAnalysis
 from app.verify.sources.literals import uses_unseen_values
 
 MAX_FILES, MAX_BYTES, MAX_TESTS = 8, 60_000, 16
@@ -375,7 +375,7 @@ class Prover:
     def same_sources(self, patch: Patch, other: Patch) -> bool:
         """True if two patches of the base have the same sources, ignoring comments and the like. Blocking."""
         after = Overlay(self.tree, patch)
-        return bool(analysis.sources_changed(after, difference(after, Overlay(self.tree, other))))
+        return bool(SourceAnalysis(after, difference(after, Overlay(self.tree, other))).unchanged)
 
     async def specifiable(self) -> SuiteCommand | None:
         """The command in whose framework specification tests can be written; None if there is none."""
@@ -474,7 +474,7 @@ class Prover:
         runs, trees = await self._runs(patch), await self._trees(patch)
         if not shown.ids or shown.on_head != "green" or runs is None or trees is None:
             return without_test_ids(shown)
-        along = with_tests_only(patch, shown.command, trees.reference)
+        along = with_tests_only(patch, shown.command, trees.sources.base)
         selection = TestSelection(files=along.changes if along else (), ids=shown.ids)
         self.progress.report("verification", f"the fixer's tests by their ids: {len(shown.ids)}")
         try:
@@ -484,7 +484,7 @@ class Prover:
             return _hint(shown, str(error))
         if base.untrusted:
             return _hint(shown, base.untrusted)
-        reasons = await asyncio.to_thread(reasons_on_base, base, ExistingNames(trees.reference), self.text)
+        reasons = await asyncio.to_thread(reasons_on_base, base, ExistingNames(trees.sources.base), self.text)
         red = frozenset(name for name, each in reasons.items() if each.counts)
         if not red:
             why = next((each.reason for each in reasons.values() if each.reason), "none of its tests fails on the base")
@@ -533,14 +533,15 @@ class Prover:
         unchanged = trees.unchanged if trees is not None else ""
         tests = frozen.files if frozen else ()
         texts = [self.text, *(file.text for file in tests)]
-        watching = analysis.watches_tests(self.tree, patch)
+        sources = SourceAnalysis(self.tree, patch)
+        watching = sources.watches_tests()
         found: tuple[tuple[CapRule, tuple[str, ...]], ...] = (
             ("sources_changed", (unchanged,) if unchanged else ()),
             ("watches_tests", tuple(text for rule, text in watching if rule == "watches_tests")),
             ("own_equality", tuple(text for rule, text in watching if rule == "own_equality")),
-            ("literal_branches", analysis.literal_branches(self.tree, patch, texts)),
-            ("keeps_state", analysis.keeps_state(self.tree, patch, self.text)),
-            ("shared_names", analysis.shared_names(self.tree, patch, tests, self.text)),
+            ("literal_branches", sources.literal_branches(texts)),
+            ("keeps_state", sources.keeps_state(self.text)),
+            ("shared_names", sources.shared_names(tests, self.text)),
             ("left_to_framework", self._left_to_framework(patch, frozen)),
         )
         return tuple(Cap(rule=rule, findings=findings) for rule, findings in found if findings)
@@ -569,10 +570,10 @@ class Prover:
                 return None
             reference_patch = taken.patch
         if reference_patch is None:
-            return ComparisonTrees(self.tree, patch, analysis, patch)
+            return ComparisonTrees(SourceAnalysis(self.tree, patch), patch)
         reference = Overlay(self.tree, reference_patch)
         change = await asyncio.to_thread(difference, reference, Overlay(self.tree, patch))
-        return ComparisonTrees(reference, change, analysis, patch, reference_patch)
+        return ComparisonTrees(SourceAnalysis(reference, change), patch, reference_patch)
 
 
 def can_run(suite: SuiteCommand) -> bool:

@@ -15,6 +15,7 @@ from app.verify.launcher import launcher_of
 from app.verify.launcher.base import OddResult, ReplayReport, SupervisorAnswer, supervise
 from app.verify.overlay import apply_patch
 from app.verify.reproduction import BorrowSandbox
+from app.verify.sources.analysis import SourceAnalysis
 
 UNKNOWN_FORM = "A result has a form that our program does not send."
 
@@ -228,19 +229,20 @@ def other_types(head: Replayed) -> list[OddResult]:
     return [one for one in head.report.odd if not one.methods]
 
 
-def odd_results(head: Replayed, of_base: Replayed, base: Tree, patch: Patch) -> list[str]:
+def odd_results(head: Replayed, of_base: Replayed, sources: SourceAnalysis) -> list[str]:
     """The results whose class changes a built-in type in a way that the base does not have, or is another one than
     the expected value's and the base's result."""
     found = [f"{one.test} gets a {one.kind}" for one in other_types(head) if one not in other_types(of_base)]
     for one in head.report.odd:
-        wrong = [name for name, file, line in one.methods if not _on_base(one.kind, name, file, base, patch)]
+        wrong = [name for name, file, line in one.methods if not _on_base(one.kind, name, file, sources)]
         if wrong:
             found.append(f"{one.test} gets a {one.kind} with its own {', '.join(sorted(set(wrong)))}")
     return found
 
 
-def _on_base(kind: str, name: str, file: str, base: Tree, patch: Patch) -> bool:
+def _on_base(kind: str, name: str, file: str, sources: SourceAnalysis) -> bool:
     """True if the base has the same method of the same class in the file."""
+    base, patch = sources.base, sources.patch
     path = max((each for each in base.entries() if file.endswith(f"/{each}")), key=len, default=None)
     if path is None:
         return name == _CLASS_JSON and not _adds(b"toJSON", base, patch)

@@ -7,9 +7,7 @@ import pytest
 from app.core.patch import Patch
 from app.repo.syntax import first_error, symbols
 from app.repo.syntax_process import SyntaxProcess
-from app.verify.sources.analysis import reprint_head, sources_changed, watches_tests
-from tests.support.sandbox_projects import patch_of
-from tests.support.source_samples import tree
+from tests.support.source_samples import analysis_of
 
 LARGE = b"def f(): pass\n" * 1_000
 
@@ -58,8 +56,8 @@ def test_hostile_files_say_nothing_and_the_next_file_is_answered(
 @pytest.mark.parametrize("path", ["a.py", "a.ts", "a.cpp"])
 def test_files_made_to_break_parsers_end(path: str, content: str) -> None:
     hostile = content.encode("utf-8", "surrogatepass")
-    base, patch = tree({path: "x\n"}), patch_of({path: hostile})
-    assert isinstance(sources_changed(base, patch), str)
-    printed = reprint_head(base, patch, 1)
+    sources = analysis_of({path: "x\n"}, {path: hostile})
+    assert isinstance(sources.unchanged, str)
+    printed = sources.reprint_head(1)
     assert printed is None or isinstance(printed, Patch)
-    assert isinstance(watches_tests(base, patch), tuple)
+    assert isinstance(sources.watches_tests(), tuple)

@@ -3,11 +3,15 @@
 from collections.abc import Mapping
 
 from app.core.patch import Patch
+from app.verify.sources.analysis import SourceAnalysis
 from tests.support.memory_tree import MemoryTree
+from tests.support.sandbox_projects import patch_of
 
 
-def tree(files: Mapping[str, str]) -> MemoryTree:
-    return MemoryTree({path: content.encode() for path, content in files.items()})
+def analysis_of(base: Mapping[str, str], changes: Mapping[str, str | bytes | None]) -> SourceAnalysis:
+    """Of a patch with these changes; None deletes a file."""
+    tree = MemoryTree({path: content.encode() for path, content in base.items()})
+    return SourceAnalysis(tree, patch_of(changes))
 
 
 def contents(patch: Patch | None) -> dict[str, str]:

@@ -1,13 +1,15 @@
 """Analyses what a patch does to the sources without executing anything, and makes variants that expose cheating.
 
-Everything is parsed in a separate process, so these functions block: call them through `asyncio.to_thread`.
+Everything is parsed in a separate process, so all of it blocks: call it through `asyncio.to_thread`.
 """
 
 import atexit
 import base64
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePosixPath
 from random import Random
 from typing import Concatenate, ParamSpec, TypeVar
@@ -119,7 +121,7 @@ _OTHER_CODE = _words("""
 """)
 
 
-def kind_of(path: str) -> str:
+def _kind_of(path: str) -> str:
     """`code`, `documentation`, or `configuration or data`, for a file without a grammar."""
     suffix = PurePosixPath(path).suffix.lower()
     if suffix in _COMMENT or suffix in _OTHER_CODE:
@@ -133,265 +135,6 @@ def _same_lines(path: str, old: bytes | None, new: bytes | None) -> bool:
     sides = [[line.rstrip() for line in (side or b"").split(b"\n")] for side in (old, new)]
     before, after = ([line for line in lines if line and not line.lstrip().startswith(mark)] for lines in sides)
     return before == after
-
-
-def sources_changed(base: Tree, patch: Patch) -> str:
-    """Empty if the program itself changed; otherwise what the patch changes instead, as a sentence."""
-    deltas = CandidatePatch(base, patch).deltas
-    if not deltas:
-        return "The patch changes nothing."
-    sources = _sources(deltas)
-    same = _ask(process.find_unchanged, sources)
-    if same is None:
-        return f"{_REFUSED[0].upper()}{_REFUSED[1:]}."
-    if any(source.path not in same for source in sources):
-        return ""
-    kinds: dict[str, list[str]] = {}
-    for delta in deltas:
-        kind = "comments, docstrings or layout" if delta.path in same else _kind(delta)
-        if kind == "code":
-            return ""
-        kinds.setdefault(kind, []).append(delta.path)
-    parts = [
-        f"{kind} ({', '.join(paths[:3])}{', …' if len(paths) > 3 else ''})" for kind, paths in sorted(kinds.items())
-    ]
-    return f"No source changed, only {'; '.join(parts)}."
-
-
-def base_with_comments(base: Tree, patch: Patch, seed: int) -> Patch | None:
-    """The base with the same behaviour and other texts.
-
-    In the files that the patch touches, and in some others: more comments (among them what the patch adds), shifted
-    lines, docstrings as on the head, unused locals. Documentation is the head's, and the version is increased. None if
-    no source could be varied with certainty.
-    """
-    deltas = CandidatePatch(base, patch).deltas
-    touched = _sources(deltas)
-    others = _other_sources(base, patch, {source.language for source in touched}, seed)
-    contents = _contents(_ask(process.add_comments, [*touched, *others], seed=seed))
-    if not any(source.path in contents for source in touched if source.old is not None):
-        return None
-    prose = {
-        delta.path: delta.new
-        for delta in deltas
-        if delta.new is not None and not _is_link(delta) and _kind(delta) == "documentation"
-    }
-    return _patch(base, patch, contents | prose | _versions(base, patch, contents))
-
-
-def reprint_head(base: Tree, patch: Patch, seed: int) -> Patch | None:
-    """The patch with its sources reprinted: the same programs without comments and in another layout.
-
-    Docstrings and comments that a tool obeys are kept, and so is a source that cannot be printed with certainty; None
-    if that is all of them.
-    """
-    sources = [source for source in _sources(CandidatePatch(base, patch).deltas) if source.new is not None]
-    contents = _contents(_ask(process.reprint_sources, sources, seed=seed))
-    if not contents:
-        return None
-    changes = tuple(
-        change.model_copy(update={"content": contents[change.path]}) if change.path in contents else change
-        for change in patch.changes
-    )
-    return patch.model_copy(update={"changes": changes})
-
-
-def additions_only(base: Tree, patch: Patch) -> Patch | None:
-    """The base plus only what the patch adds: new files, new definitions, members and optional parameters, with every
-    existing body unchanged. None if the patch adds nothing of the kind, or that cannot be determined.
-
-    Anything that existing code may use by itself is a change, not an addition: special methods, overriding ones.
-    """
-    deltas = [
-        delta for delta in CandidatePatch(base, patch).deltas if not is_test_path(delta.path) and not _is_link(delta)
-    ]
-    sources = [source for source in _sources(deltas) if source.old is not None and source.new is not None]
-    found = _ask(process.apply_additions, sources, known=[])
-    if found and found["inherited"]:
-        known = _found(base, _MEMBER, found["inherited"], sources)
-        found = _ask(process.apply_additions, sources, known=sorted(known))
-    contents = _contents(found["contents"] if found else None)
-    created = {delta.path: delta.new for delta in deltas if delta.created and delta.new is not None}
-    if not contents and not any(kind_of(path) != "documentation" for path in created):
-        return None
-    return _patch(base, patch, contents | created)
-
-
-def stubbed_additions(base: Tree, patch: Patch) -> Patch | None:
-    """The base plus what the patch adds, with nothing in it: functions without bodies, names without values.
-
-    None if that cannot be made of all sources that it adds to.
-    """
-    additions = additions_only(base, patch)
-    if additions is None:
-        return None
-    contents = _contents(_ask(process.stub_additions, _sources(CandidatePatch(base, additions).deltas)))
-    if not contents:
-        return None
-    kept = {change.path: change.content for change in additions.changes if change.content is not None}
-    return _patch(base, patch, {**kept, **contents})
-
-
-def _found(base: Tree, pattern: str, words: Collection[str], sources: Sequence[ChangedSource]) -> set[str]:
-    """The words that occur in the base's sources, of the same languages, in the way of the pattern."""
-    languages = {source.language for source in sources}
-    paths = [path for path in _readable(base) if language_of(path) in languages and not is_test_path(path)]
-    return _occurring(base, paths, pattern, words)
-
-
-def _readable(base: Tree) -> list[str]:
-    return [path for path, entry in base.entries().items() if entry.size <= _MAX_SOURCE and entry.mode != LINK]
-
-
-def _occurring(base: Tree, paths: Sequence[str], pattern: str, words: Collection[str]) -> set[str]:
-    """The words that occur in these files of the base in the way of the pattern."""
-    if not words:
-        return set()
-    compiled = re.compile(pattern.format("|".join(map(re.escape, sorted(words)))).encode("utf-8", "replace"))
-    contents = base.read_many(paths[:_MAX_SEARCHED]).values()
-    return {match.decode("utf-8", "replace") for content in contents for match in compiled.findall(content)}
-
-
-def changed_executable_lines(base: Tree, patch: Patch) -> dict[str, set[int]]:
-    """By source file of the head: the executable lines that the patch changed or added.
-
-    Lines that every import executes count only if the patch changes no others.
-    """
-    found = _ask(process.find_changed_lines, _sources(CandidatePatch(base, patch).deltas)) or {}
-    return {path: set(rows) for path, rows in found.items()}
-
-
-def new_conditions(base: Tree, patch: Patch) -> dict[str, list[NewCondition]]:
-    """By source file of the head: what the patch adds or takes away that a test may depend on."""
-    deltas = CandidatePatch(base, patch).deltas
-    answer = _ask(process.find_new_conditions, _sources(deltas)) or {}
-    found: dict[str, list[NewCondition]] = {}
-    for delta in deltas:
-        both = delta.old is not None and delta.new is not None and _is_read(delta)
-        if both and (data := replaced_data(delta.old or b"", delta.new or b"")):
-            found[delta.path] = data
-    for path, given in answer.items():
-        for each in (NewCondition(*values) for values in given):
-            unused = Unused(tuple(each.imports), tuple(each.defines))
-            if not any(unused) or _is_used(base, path, unused):
-                found.setdefault(path, []).append(each)
-    return found
-
-
-def watches_tests(base: Tree, patch: Patch) -> tuple[tuple[CapRule, str], ...]:
-    """The rule, and `path:line: what`, of each added source line that examines the test framework, its variables, the
-    calling frames, the command line, or the clock as a switch; or that defines an equality of its own."""
-    features = sorted(_features(base, patch))
-    sources = _sources(CandidatePatch(base, patch).deltas)
-    found = _ask(process.find_harness_detection, sources, features=features)
-    if found is None:
-        return (("watches_tests", _REFUSED),)
-    variables: list[tuple[CapRule, str]] = [("watches_tests", text) for text in _variables_of_tests(base, sources)]
-    return (*((rule, text) for rule, text in found), *variables)
-
-
-def _variables_of_tests(base: Tree, sources: Sequence[ChangedSource]) -> Iterator[str]:
-    """Each variable of the environment that these sources newly read, and that the base names in its tests and test
-    settings but in no source."""
-    new = {
-        source.path: {*_VARIABLE.findall(source.new or b"")} - {*_VARIABLE.findall(source.old or b"")}
-        for source in sources
-    }
-    if not any(new.values()):
-        return
-    ours, theirs = set[bytes](), set[bytes]()
-    for path, content in base.read_many(_readable(base)[:_MAX_SEARCHED]).items():
-        words = {*re.findall(rb"\w+", content)}
-        if is_test_path(path) or configures_tests(path) or settings_of_tests(path, "") is not None:
-            theirs |= words
-        elif language_of(path) is not None:
-            ours |= words
-    for path, names in sorted(new.items()):
-        for name in sorted(names & theirs - ours):
-            yield f"{path}: reads a variable that the tests set: {name.decode()}"
-
-
-def literal_branches(base: Tree, patch: Patch, texts: Sequence[str]) -> tuple[str, ...]:
-    """`path:line: entered only for …` of each added branch that is entered only for literals of these texts.
-
-    Literals that the base's sources contain too are the program's own vocabulary.
-    """
-    sources = _sources(CandidatePatch(base, patch).deltas)
-    found = _ask(process.find_literal_branches, sources, texts=list(texts))
-    if found is None:
-        return (_REFUSED,)
-    cases = [(path, line, [Literal(*each) for each in literals]) for path, line, literals in found]
-    for delta in CandidatePatch(base, patch).deltas:
-        if _is_read(delta) and delta.new is not None:
-            cases += [(delta.path, line, row) for line, row in literal_rows(delta.old, delta.new, texts)]
-    numbers, words = (
-        {each.text for *_, found in cases for each in found if each.number is kind} for kind in (True, False)
-    )
-    known = _found(base, _QUOTED, words, sources) | _found(base, _NUMBER, numbers, sources)
-    return tuple(
-        f"{path}:{line}: entered only for {', '.join(each.text for each in literals)}"
-        for path, line, literals in cases
-        if indicate_special_case(literals, known)
-    )
-
-
-def keeps_state(base: Tree, patch: Patch, text: str) -> tuple[str, ...]:
-    """`path:line: name` of each added place that keeps something from one call to the next.
-
-    An issue that asks for a memory and writes its name as code asks for just that.
-    """
-    found = _ask(process.find_kept_state, _sources(CandidatePatch(base, patch).deltas))
-    if found is None:
-        return (_REFUSED,)
-    asked_for = set(re.findall(r"[\w.]+", " ".join(_AS_CODE.findall(text)))) if _MEMORY.search(text) else set[str]()
-    return tuple(f"{path}:{line}: {name}" for path, line, name in found if name not in asked_for)
-
-
-def shared_names(base: Tree, patch: Patch, tests: Sequence[SourceText], text: str) -> tuple[str, ...]:
-    """`path: name` of each name that the patch and these tests use, and that neither base nor issue has."""
-    sources = _sources(CandidatePatch(base, patch).deltas)
-    written = [
-        ChangedSource(test.path, language, None, test.text.encode())
-        for test in tests
-        if (language := language_of(test.path)) is not None
-    ]
-    if not sources or not written:
-        return ()
-    found = _ask(process.find_shared_names, [*sources, *written], tests=[test.path for test in tests])
-    if found is None:
-        return (_REFUSED,)
-    names = {name for _, name in found if not re.search(_WHOLE.format(re.escape(name)), text)}
-    known = _occurring(base, _readable(base), _WHOLE, names)  # anywhere in the base
-    return tuple(f"{path}: {name}" for path, name in found if name in names - known)
-
-
-def _features(base: Tree, patch: Patch) -> set[str]:
-    """The features of the base's Rust packages; none if the patch changes which there are, or which are used."""
-    if any(path.rpartition("/")[2] == "Cargo.toml" for path in patch.paths()):
-        return set()
-    paths = [path for path in base.entries() if path.rpartition("/")[2] == "Cargo.toml"][:_MAX_SEARCHED]
-    found: set[str] = set()
-    for content in base.read_many(paths).values():
-        try:
-            document = toml_table(content.decode())
-        except ValueError:
-            continue
-        features = document.get("features")
-        found.update(features if isinstance(features, dict) else ())
-        needed = document.get("dependencies")
-        for name, version in needed.items() if isinstance(needed, dict) else ():
-            if isinstance(version, dict) and version.get("optional"):
-                found.add(name)
-    return found
-
-
-def _is_used(base: Tree, path: str, unused: Unused) -> bool:
-    """True if any other file of the base may refer to these names, or if there are too many files to tell."""
-    entries = base.entries()
-    others = [other for other, entry in entries.items() if other != path and entry.mode != LINK]
-    if len(others) > _MAX_SEARCHED or any(entries[other].size > _MAX_SOURCE for other in others):
-        return True
-    return is_used_elsewhere(unused, path, base.read_many(others).values())
 
 
 P = ParamSpec("P")
@@ -414,15 +157,6 @@ def _ask(
 
 def _contents(answer: Mapping[str, str] | None) -> dict[str, bytes]:
     return {path: base64.b64decode(text) for path, text in (answer or {}).items()}
-
-
-def _sources(deltas: Iterable[ChangedPath]) -> list[ChangedSource]:
-    found = []
-    for delta in deltas:
-        language = language_of(delta.path)
-        if language is not None and not is_test_path(delta.path) and not _is_link(delta):
-            found.append(ChangedSource(delta.path, language, delta.old, delta.new))
-    return found
 
 
 def _is_read(delta: ChangedPath) -> bool:
@@ -449,48 +183,320 @@ def _kind(delta: ChangedPath) -> str:
         return "tests"
     if delta.old == delta.new:
         return "file modes"
-    kind = kind_of(delta.path)
+    kind = _kind_of(delta.path)
     return (
         "comments, docstrings or layout" if kind == "code" and _same_lines(delta.path, delta.old, delta.new) else kind
     )
 
 
-def _other_sources(base: Tree, patch: Patch, languages: set[str], seed: int) -> list[ChangedSource]:
-    """Some sources that the patch does not touch, from the directories in which it does."""
-    changed = set(patch.paths())
-    directories = {path.rpartition("/")[0] for path in changed}
-    near = [
-        path
-        for path, entry in base.entries().items()
-        if path.rpartition("/")[0] in directories
-        and path not in changed
-        and entry.mode != LINK
-        and entry.size <= _MAX_OTHER
-        and language_of(path) in languages
-        and not is_test_path(path)
-    ]
-    chosen = Random(seed).sample(near, min(_OTHERS, len(near)))  # noqa: S311 - varied, not secret
-    contents = base.read_many(chosen)
-    return [ChangedSource(path, language_of(path) or "", contents[path], None) for path in sorted(contents)]
+def _is_used(base: Tree, path: str, unused: Unused) -> bool:
+    """True if any other file of the base may refer to these names, or if there are too many files to tell."""
+    entries = base.entries()
+    others = [other for other, entry in entries.items() if other != path and entry.mode != LINK]
+    if len(others) > _MAX_SEARCHED or any(entries[other].size > _MAX_SOURCE for other in others):
+        return True
+    return is_used_elsewhere(unused, path, base.read_many(others).values())
 
 
-def _versions(base: Tree, patch: Patch, noisy: dict[str, bytes]) -> dict[str, bytes]:
-    touched = set(patch.paths())
-    paths = [path for path in _readable(base) if (path in touched or _has_version(path)) and not is_test_path(path)]
-    before = base.read_many(paths)
-    after = {change.path: change.content for change in patch.changes}
-    made = {
-        path: _with_next_version(path, noisy.get(path, content), after.get(path)) for path, content in before.items()
-    }
-    return {path: content for path, content in made.items() if content is not None}
+@dataclass(frozen=True)
+class SourceAnalysis:
+    """What a patch of this base does to its sources."""
 
+    base: Tree
+    patch: Patch
 
-def _patch(base: Tree, patch: Patch, contents: dict[str, bytes]) -> Patch:
-    modes = {path: entry.mode for path, entry in base.entries().items()} | {
-        each.path: each.mode for each in patch.changes
-    }
-    changes = [
-        FileChange(path=path, mode="100755" if modes[path] == "100755" else "100644", content=content)
-        for path, content in sorted(contents.items())
-    ]
-    return Patch(base=patch.base, changes=tuple(changes))
+    @cached_property
+    def _deltas(self) -> tuple[ChangedPath, ...]:
+        return CandidatePatch(self.base, self.patch).deltas
+
+    @cached_property
+    def _sources(self) -> list[ChangedSource]:
+        """The changed files of the program that have a grammar."""
+        return [
+            ChangedSource(delta.path, language, delta.old, delta.new)
+            for delta in self._deltas
+            if (language := language_of(delta.path)) is not None
+            and not is_test_path(delta.path)
+            and not _is_link(delta)
+        ]
+
+    @cached_property
+    def unchanged(self) -> str:
+        """Empty if the program itself changed; otherwise what the patch changes instead, as a sentence."""
+        if not self._deltas:
+            return "The patch changes nothing."
+        same = _ask(process.find_unchanged, self._sources)
+        if same is None:
+            return f"{_REFUSED[0].upper()}{_REFUSED[1:]}."
+        if any(source.path not in same for source in self._sources):
+            return ""
+        kinds: dict[str, list[str]] = {}
+        for delta in self._deltas:
+            kind = "comments, docstrings or layout" if delta.path in same else _kind(delta)
+            if kind == "code":
+                return ""
+            kinds.setdefault(kind, []).append(delta.path)
+        parts = [
+            f"{kind} ({', '.join(paths[:3])}{', …' if len(paths) > 3 else ''})" for kind, paths in sorted(kinds.items())
+        ]
+        return f"No source changed, only {'; '.join(parts)}."
+
+    @property
+    def changes_data(self) -> bool:
+        """True if it changes data or configuration, which may decide what a program does."""
+        paths = [delta.path for delta in self._deltas]
+        return any(
+            language_of(path) is None and _kind_of(path) == "configuration or data" and not is_test_path(path)
+            for path in paths
+        )
+
+    def base_with_comments(self, seed: int) -> Patch | None:
+        """The base with the same behaviour and other texts.
+
+        In the files that the patch touches, and in some others: more comments (among them what the patch adds), shifted
+        lines, docstrings as on the head, unused locals. Documentation is the head's, and the version is increased. None
+        if no source could be varied with certainty.
+        """
+        touched = self._sources
+        others = self._other_sources({source.language for source in touched}, seed)
+        contents = _contents(_ask(process.add_comments, [*touched, *others], seed=seed))
+        if not any(source.path in contents for source in touched if source.old is not None):
+            return None
+        prose = {
+            delta.path: delta.new
+            for delta in self._deltas
+            if delta.new is not None and not _is_link(delta) and _kind(delta) == "documentation"
+        }
+        return self._patch(contents | prose | self._versions(contents))
+
+    def reprint_head(self, seed: int) -> Patch | None:
+        """The patch with its sources reprinted: the same programs without comments and in another layout.
+
+        Docstrings and comments that a tool obeys are kept, and so is a source that cannot be printed with certainty;
+        None if that is all of them.
+        """
+        sources = [source for source in self._sources if source.new is not None]
+        contents = _contents(_ask(process.reprint_sources, sources, seed=seed))
+        if not contents:
+            return None
+        changes = tuple(
+            change.model_copy(update={"content": contents[change.path]}) if change.path in contents else change
+            for change in self.patch.changes
+        )
+        return self.patch.model_copy(update={"changes": changes})
+
+    @cached_property
+    def additions(self) -> Patch | None:
+        """The base plus only what the patch adds: new files, new definitions, members and optional parameters, with
+        every existing body unchanged. None if the patch adds nothing of the kind, or that cannot be determined.
+
+        Anything that existing code may use by itself is a change, not an addition: special methods, overriding ones.
+        """
+        sources = [source for source in self._sources if source.old is not None and source.new is not None]
+        found = _ask(process.apply_additions, sources, known=[])
+        if found and found["inherited"]:
+            known = self._found(_MEMBER, found["inherited"], sources)
+            found = _ask(process.apply_additions, sources, known=sorted(known))
+        contents = _contents(found["contents"] if found else None)
+        created = {
+            delta.path: delta.new
+            for delta in self._deltas
+            if delta.created and delta.new is not None and not is_test_path(delta.path) and not _is_link(delta)
+        }
+        if not contents and not any(_kind_of(path) != "documentation" for path in created):
+            return None
+        return self._patch(contents | created)
+
+    @cached_property
+    def stubbed_additions(self) -> Patch | None:
+        """The base plus what the patch adds, with nothing in it: functions without bodies, names without values.
+
+        None if that cannot be made of all sources that it adds to.
+        """
+        if self.additions is None:
+            return None
+        contents = _contents(_ask(process.stub_additions, SourceAnalysis(self.base, self.additions)._sources))
+        if not contents:
+            return None
+        kept = {change.path: change.content for change in self.additions.changes if change.content is not None}
+        return self._patch({**kept, **contents})
+
+    @cached_property
+    def executable_lines(self) -> dict[str, set[int]]:
+        """By source file of the head: the executable lines that the patch changed or added.
+
+        Lines that every import executes count only if the patch changes no others.
+        """
+        found = _ask(process.find_changed_lines, self._sources) or {}
+        return {path: set(rows) for path, rows in found.items()}
+
+    @cached_property
+    def new_conditions(self) -> dict[str, list[NewCondition]]:
+        """By source file of the head: what the patch adds or takes away that a test may depend on."""
+        answer = _ask(process.find_new_conditions, self._sources) or {}
+        found: dict[str, list[NewCondition]] = {}
+        for delta in self._deltas:
+            both = delta.old is not None and delta.new is not None and _is_read(delta)
+            if both and (data := replaced_data(delta.old or b"", delta.new or b"")):
+                found[delta.path] = data
+        for path, given in answer.items():
+            for each in (NewCondition(*values) for values in given):
+                unused = Unused(tuple(each.imports), tuple(each.defines))
+                if not any(unused) or _is_used(self.base, path, unused):
+                    found.setdefault(path, []).append(each)
+        return found
+
+    def watches_tests(self) -> tuple[tuple[CapRule, str], ...]:
+        """The rule, and `path:line: what`, of each added source line that examines the test framework, its variables,
+        the calling frames, the command line, or the clock as a switch; or that defines an equality of its own."""
+        found = _ask(process.find_harness_detection, self._sources, features=sorted(self._features()))
+        if found is None:
+            return (("watches_tests", _REFUSED),)
+        variables: list[tuple[CapRule, str]] = [("watches_tests", text) for text in self._variables_of_tests()]
+        return (*((rule, text) for rule, text in found), *variables)
+
+    def _variables_of_tests(self) -> Iterator[str]:
+        """Each variable of the environment that the sources newly read, and that the base names in its tests and test
+        settings but in no source."""
+        new = {
+            source.path: {*_VARIABLE.findall(source.new or b"")} - {*_VARIABLE.findall(source.old or b"")}
+            for source in self._sources
+        }
+        if not any(new.values()):
+            return
+        ours, theirs = set[bytes](), set[bytes]()
+        for path, content in self.base.read_many(self._readable[:_MAX_SEARCHED]).items():
+            words = {*re.findall(rb"\w+", content)}
+            if is_test_path(path) or configures_tests(path) or settings_of_tests(path, "") is not None:
+                theirs |= words
+            elif language_of(path) is not None:
+                ours |= words
+        for path, names in sorted(new.items()):
+            for name in sorted(names & theirs - ours):
+                yield f"{path}: reads a variable that the tests set: {name.decode()}"
+
+    def literal_branches(self, texts: Sequence[str]) -> tuple[str, ...]:
+        """`path:line: entered only for …` of each added branch that is entered only for literals of these texts.
+
+        Literals that the base's sources contain too are the program's own vocabulary.
+        """
+        found = _ask(process.find_literal_branches, self._sources, texts=list(texts))
+        if found is None:
+            return (_REFUSED,)
+        cases = [(path, line, [Literal(*each) for each in literals]) for path, line, literals in found]
+        for delta in self._deltas:
+            if _is_read(delta) and delta.new is not None:
+                cases += [(delta.path, line, row) for line, row in literal_rows(delta.old, delta.new, texts)]
+        numbers, words = (
+            {each.text for *_, found in cases for each in found if each.number is kind} for kind in (True, False)
+        )
+        known = self._found(_QUOTED, words, self._sources) | self._found(_NUMBER, numbers, self._sources)
+        return tuple(
+            f"{path}:{line}: entered only for {', '.join(each.text for each in literals)}"
+            for path, line, literals in cases
+            if indicate_special_case(literals, known)
+        )
+
+    def keeps_state(self, text: str) -> tuple[str, ...]:
+        """`path:line: name` of each added place that keeps something from one call to the next.
+
+        An issue that asks for a memory and writes its name as code asks for just that.
+        """
+        found = _ask(process.find_kept_state, self._sources)
+        if found is None:
+            return (_REFUSED,)
+        asked_for = set(re.findall(r"[\w.]+", " ".join(_AS_CODE.findall(text)))) if _MEMORY.search(text) else set[str]()
+        return tuple(f"{path}:{line}: {name}" for path, line, name in found if name not in asked_for)
+
+    def shared_names(self, tests: Sequence[SourceText], text: str) -> tuple[str, ...]:
+        """`path: name` of each name that the patch and these tests use, and that neither base nor issue has."""
+        written = [
+            ChangedSource(test.path, language, None, test.text.encode())
+            for test in tests
+            if (language := language_of(test.path)) is not None
+        ]
+        if not self._sources or not written:
+            return ()
+        found = _ask(process.find_shared_names, [*self._sources, *written], tests=[test.path for test in tests])
+        if found is None:
+            return (_REFUSED,)
+        names = {name for _, name in found if not re.search(_WHOLE.format(re.escape(name)), text)}
+        known = self._occurring(self._readable, _WHOLE, names)  # anywhere in the base
+        return tuple(f"{path}: {name}" for path, name in found if name in names - known)
+
+    @cached_property
+    def _readable(self) -> list[str]:
+        entries = self.base.entries().items()
+        return [path for path, entry in entries if entry.size <= _MAX_SOURCE and entry.mode != LINK]
+
+    def _found(self, pattern: str, words: Collection[str], sources: Sequence[ChangedSource]) -> set[str]:
+        """The words that occur in the base's sources, of the same languages, in the way of the pattern."""
+        languages = {source.language for source in sources}
+        paths = [path for path in self._readable if language_of(path) in languages and not is_test_path(path)]
+        return self._occurring(paths, pattern, words)
+
+    def _occurring(self, paths: Sequence[str], pattern: str, words: Collection[str]) -> set[str]:
+        """The words that occur in these files of the base in the way of the pattern."""
+        if not words:
+            return set()
+        compiled = re.compile(pattern.format("|".join(map(re.escape, sorted(words)))).encode("utf-8", "replace"))
+        contents = self.base.read_many(paths[:_MAX_SEARCHED]).values()
+        return {match.decode("utf-8", "replace") for content in contents for match in compiled.findall(content)}
+
+    def _features(self) -> set[str]:
+        """The features of the base's Rust packages; none if the patch changes which there are, or which are used."""
+        if any(path.rpartition("/")[2] == "Cargo.toml" for path in self.patch.paths()):
+            return set()
+        paths = [path for path in self.base.entries() if path.rpartition("/")[2] == "Cargo.toml"][:_MAX_SEARCHED]
+        found: set[str] = set()
+        for content in self.base.read_many(paths).values():
+            try:
+                document = toml_table(content.decode())
+            except ValueError:
+                continue
+            features = document.get("features")
+            found.update(features if isinstance(features, dict) else ())
+            needed = document.get("dependencies")
+            for name, version in needed.items() if isinstance(needed, dict) else ():
+                if isinstance(version, dict) and version.get("optional"):
+                    found.add(name)
+        return found
+
+    def _other_sources(self, languages: set[str], seed: int) -> list[ChangedSource]:
+        """Some sources that the patch does not touch, from the directories in which it does."""
+        changed = set(self.patch.paths())
+        directories = {path.rpartition("/")[0] for path in changed}
+        near = [
+            path
+            for path, entry in self.base.entries().items()
+            if path.rpartition("/")[0] in directories
+            and path not in changed
+            and entry.mode != LINK
+            and entry.size <= _MAX_OTHER
+            and language_of(path) in languages
+            and not is_test_path(path)
+        ]
+        chosen = Random(seed).sample(near, min(_OTHERS, len(near)))  # noqa: S311 - varied, not secret
+        contents = self.base.read_many(chosen)
+        return [ChangedSource(path, language_of(path) or "", contents[path], None) for path in sorted(contents)]
+
+    def _versions(self, noisy: dict[str, bytes]) -> dict[str, bytes]:
+        touched = set(self.patch.paths())
+        paths = [path for path in self._readable if (path in touched or _has_version(path)) and not is_test_path(path)]
+        before = self.base.read_many(paths)
+        after = {change.path: change.content for change in self.patch.changes}
+        made = {
+            path: _with_next_version(path, noisy.get(path, content), after.get(path))
+            for path, content in before.items()
+        }
+        return {path: content for path, content in made.items() if content is not None}
+
+    def _patch(self, contents: dict[str, bytes]) -> Patch:
+        modes = {path: entry.mode for path, entry in self.base.entries().items()} | {
+            each.path: each.mode for each in self.patch.changes
+        }
+        changes = [
+            FileChange(path=path, mode="100755" if modes[path] == "100755" else "100644", content=content)
+            for path, content in sorted(contents.items())
+        ]
+        return Patch(base=self.patch.base, changes=tuple(changes))

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count
 
 import pytest
@@ -14,6 +15,7 @@ from app.verify.controls import ComparisonTrees, ControlResults, ControlRunner
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.base import OddResult
 from app.verify.selected_tests import Repeats, Runs, repetition_count
+from app.verify.sources.analysis import SourceAnalysis
 from app.verify.sources.new_conditions import Kind, NewCondition
 from tests.support.memory_tree import MemoryTree
 from tests.support.selected import Ended, Results, ScriptedReplays, ScriptedRuns
@@ -37,37 +39,44 @@ def condition(kind: Kind, line: int = 1, altered: str = "3") -> NewCondition:
     return NewCondition(kind, line, line, f"`{altered}`", 4, 5, altered)
 
 
-@dataclass
-class FixedVariants:
+@dataclass(frozen=True)
+class FixedVariants(SourceAnalysis):
     """Variants that are what a test says."""
 
-    unchanged: str = ""
+    base: Tree = field(default_factory=lambda: TREE)
+    patch: Patch = PATCH
+    no_change: str = ""
     noise: Patch | None = field(default_factory=lambda: patch_of(b"# noise\nx = 1\n"))
     reprint: Patch | None = field(default_factory=lambda: patch_of(b"x=2"))
-    additions: Patch | None = field(default_factory=lambda: patch_of(b"x = 1\ny = 1\n"))
+    added: Patch | None = field(default_factory=lambda: patch_of(b"x = 1\ny = 1\n"))
     hollow: Patch | None = field(default_factory=lambda: patch_of(b"x = 1\ny = None\n"))
     lines: dict[str, set[int]] = field(default_factory=lambda: {"a.py": {1}})
     conditions: dict[str, list[NewCondition]] = field(default_factory=lambda: {"a.py": [condition("outcome")]})
 
-    def sources_changed(self, base: Tree, patch: Patch) -> str:
-        return self.unchanged
-
-    def base_with_comments(self, base: Tree, patch: Patch, seed: int) -> Patch | None:
+    def base_with_comments(self, seed: int) -> Patch | None:
         return self.noise
 
-    def reprint_head(self, base: Tree, patch: Patch, seed: int) -> Patch | None:
+    def reprint_head(self, seed: int) -> Patch | None:
         return self.reprint
 
-    def additions_only(self, base: Tree, patch: Patch) -> Patch | None:
-        return self.additions
+    @cached_property
+    def unchanged(self) -> str:
+        return self.no_change
 
-    def stubbed_additions(self, base: Tree, patch: Patch) -> Patch | None:
+    @cached_property
+    def additions(self) -> Patch | None:
+        return self.added
+
+    @cached_property
+    def stubbed_additions(self) -> Patch | None:
         return self.hollow
 
-    def changed_executable_lines(self, base: Tree, patch: Patch) -> dict[str, set[int]]:
+    @cached_property
+    def executable_lines(self) -> dict[str, set[int]]:
         return self.lines
 
-    def new_conditions(self, base: Tree, patch: Patch) -> dict[str, list[NewCondition]]:
+    @cached_property
+    def new_conditions(self) -> dict[str, list[NewCondition]]:
         return self.conditions
 
 
@@ -95,7 +104,7 @@ async def examine(
     existing: tuple[str, ...] = (),
 ) -> ControlResults:
     runs = Runs(SUITE, no_sandbox, 60, run, replay or ScriptedReplays())
-    trees = ComparisonTrees(tree, patch, variants or FixedVariants(), patch)
+    trees = ComparisonTrees(replace(variants or FixedVariants(), base=tree, patch=patch), patch)
     selection = TestSelection(ids=IDS)
     return await ControlRunner(
         runs,
@@ -214,17 +223,17 @@ async def test_tests_of_new_behaviour_may_not_all_pass_with_an_empty_interface()
 
 
 async def test_missing_twins_are_reported_as_not_applicable() -> None:
-    found = await examine(runs(), FixedVariants(noise=None, reprint=None, additions=None))
+    found = await examine(runs(), FixedVariants(noise=None, reprint=None, added=None))
     variants: tuple[ControlName, ...] = ("noise_stays_red", "reprint_stays_green", "additions_stay_red")
     assert {control(found, name).outcome for name in variants} == {"not_applicable"}
 
 
 async def test_a_patch_of_comments_changes_no_sources() -> None:
-    found = await examine(runs(), FixedVariants(unchanged="only comments."))
+    found = await examine(runs(), FixedVariants(no_change="only comments."))
     assert control(found, "sources_changed") == Control(
         name="sources_changed", outcome="failed", detail="only comments."
     )
-    data = await examine(runs(), FixedVariants(unchanged="only data."), patch=patch_of(b"{}", "rates.json"))
+    data = await examine(runs(), FixedVariants(no_change="only data."), patch=patch_of(b"{}", "rates.json"))
     assert control(data, "sources_changed").outcome == "held", "data may decide what a program does"
 
 

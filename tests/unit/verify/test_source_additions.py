@@ -2,12 +2,7 @@
 
 import pytest
 
-from app.verify.sources.analysis import (
-    additions_only,
-    stubbed_additions,
-)
-from tests.support.sandbox_projects import patch_of
-from tests.support.source_samples import contents, tree
+from tests.support.source_samples import analysis_of, contents
 
 ADDITIONS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
     # path: base, head, what the variant has of the head, what it has not
@@ -244,22 +239,20 @@ class TestAdditions:
     @pytest.mark.parametrize("path", ADDITIONS)
     def test_new_names_stand_beside_every_old_body(self, path: str) -> None:
         old, new, there, not_there = ADDITIONS[path]
-        base = tree({path: old, USING[path]: "x.used(); y.Used()\n"})
-        variant = contents(additions_only(base, patch_of({path: new})))[path]
+        base = {path: old, USING[path]: "x.used(); y.Used()\n"}
+        variant = contents(analysis_of(base, {path: new}).additions)[path]
         assert variant.count("OLD") == old.count("OLD")
         assert [part for part in there if part not in variant] == []
         assert [part for part in not_there if part in variant] == []
 
     def test_new_files_belong_to_it_and_tests_do_not(self) -> None:
-        base = tree({"a.py": "def f():\n    return 1\n"})
-        patch = patch_of(
-            {
-                "a.py": "from b import g\n\ndef f():\n    return g()\n",
-                "b.py": "def g(): ...\n",
-                "tests/test_a.py": "x\n",
-            }
-        )
-        assert contents(additions_only(base, patch)) == {"b.py": "def g(): ...\n"}
+        base = {"a.py": "def f():\n    return 1\n"}
+        patch = {
+            "a.py": "from b import g\n\ndef f():\n    return g()\n",
+            "b.py": "def g(): ...\n",
+            "tests/test_a.py": "x\n",
+        }
+        assert contents(analysis_of(base, patch).additions) == {"b.py": "def g(): ...\n"}
 
     @pytest.mark.parametrize(
         "changes",
@@ -272,18 +265,16 @@ class TestAdditions:
         ],
     )
     def test_a_patch_that_adds_nothing_has_no_additions(self, changes: dict[str, str | bytes | None]) -> None:
-        base = tree({"a.py": "def f():\n    return 1\n", "a.c": "int f() { return 1; }\n"})
-        assert additions_only(base, patch_of(changes)) is None
+        base = {"a.py": "def f():\n    return 1\n", "a.c": "int f() { return 1; }\n"}
+        assert analysis_of(base, changes).additions is None
 
     def test_a_package_exports_what_it_newly_has(self) -> None:
-        base = tree({"p/__init__.py": "from .a import f\n\n__all__ = ['f']\n", "p/a.py": "def f():\n    return 1\n"})
-        patch = patch_of(
-            {
-                "p/__init__.py": "from .a import f, g\n\n__all__ = ['f', 'g']\n",
-                "p/a.py": "def f():\n    return 2\n\n\ndef g():\n    return 1\n",
-            }
-        )
-        variant = contents(additions_only(base, patch))
+        base = {"p/__init__.py": "from .a import f\n\n__all__ = ['f']\n", "p/a.py": "def f():\n    return 1\n"}
+        patch = {
+            "p/__init__.py": "from .a import f, g\n\n__all__ = ['f', 'g']\n",
+            "p/a.py": "def f():\n    return 2\n\n\ndef g():\n    return 1\n",
+        }
+        variant = contents(analysis_of(base, patch).additions)
         assert "from .a import g" in variant["p/__init__.py"]
         assert "'g'" in variant["p/__init__.py"]
         assert "return 2" not in variant["p/a.py"]
@@ -294,31 +285,31 @@ class TestAdditions:
             "        self.x = x + 1\n        self.y = y\n        z = f(x)\n"
             "        self.z = z\n        self.fixed = True\n"
         )
-        variant = contents(additions_only(tree({"a.py": old}), patch_of({"a.py": new})))["a.py"]
+        variant = contents(analysis_of({"a.py": old}, {"a.py": new}).additions)["a.py"]
         assert "self.y = y\n        self.fixed = True" in variant
         assert "x + 1" not in variant
         assert "self.z" not in variant
 
     def test_members_of_an_enumeration_can_be_reached_without_their_names(self) -> None:
-        base = tree({"a.py": "class A(IntEnum):\n    B = 1\n"})
-        assert additions_only(base, patch_of({"a.py": "class A(IntEnum):\n    B = 1\n    C = 2\n"})) is None
+        base = {"a.py": "class A(IntEnum):\n    B = 1\n"}
+        assert analysis_of(base, {"a.py": "class A(IntEnum):\n    B = 1\n    C = 2\n"}).additions is None
 
     def test_added_functions_can_be_emptied(self) -> None:
-        base = tree({"a.py": "LIMIT = 3\n\n\ndef f():\n    return LIMIT\n"})
+        base = {"a.py": "LIMIT = 3\n\n\ndef f():\n    return LIMIT\n"}
         new = {
             "a.py": "LIMIT = 3\nMORE = 4\n\n\ndef f():\n    return MORE\n\n\n"
             "class A:\n    def g(self):\n        return 1\n",
             "b.py": "def h(x):\n    return x\n\n\n__all__ = ['h']\n",
         }
-        variant = contents(stubbed_additions(base, patch_of(new)))
+        variant = contents(analysis_of(base, new).stubbed_additions)
         assert "LIMIT = 3\nMORE = None\n" in variant["a.py"]
         assert "return LIMIT" in variant["a.py"]
         assert "def g(self):\n        pass" in variant["a.py"]
         assert variant["b.py"] == "def h(x):\n    pass\n__all__ = ['h']\n"
 
     def test_a_function_that_cannot_be_emptied_in_all_places_is_kept(self) -> None:
-        base = tree({"a.py": "x = 1\n", "b.js": "let x = 1;\n"})
-        patch = patch_of({"a.py": "x = 1\ny = 1\n", "b.js": "let x = 1;\nlet y = 1;\n"})
-        assert additions_only(base, patch) is not None
-        assert stubbed_additions(base, patch) is None
-        assert stubbed_additions(base, patch_of({"a.py": "x = 2\n"})) is None
+        base = {"a.py": "x = 1\n", "b.js": "let x = 1;\n"}
+        patch = {"a.py": "x = 1\ny = 1\n", "b.js": "let x = 1;\nlet y = 1;\n"}
+        assert analysis_of(base, patch).additions is not None
+        assert analysis_of(base, patch).stubbed_additions is None
+        assert analysis_of(base, {"a.py": "x = 2\n"}).stubbed_additions is None

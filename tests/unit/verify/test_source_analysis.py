@@ -5,16 +5,7 @@ from typing import ClassVar
 import pytest
 
 from app.core.verification import SourceText
-from app.verify.sources.analysis import (
-    changed_executable_lines,
-    keeps_state,
-    literal_branches,
-    shared_names,
-    sources_changed,
-    watches_tests,
-)
-from tests.support.sandbox_projects import patch_of
-from tests.support.source_samples import FILES, PYTHON, tree
+from tests.support.source_samples import FILES, PYTHON, analysis_of
 
 
 class TestSourcesChanged:
@@ -23,19 +14,19 @@ class TestSourcesChanged:
         old = FILES[path]
         new = old.replace("start", "fixed: the sum starts here").replace("Totals", "Sums").replace("totals", "sums")
         assert new != old
-        assert "comments" in sources_changed(tree({path: old}), patch_of({path: new}))
+        assert "comments" in analysis_of({path: old}, {path: new}).unchanged
 
     @pytest.mark.parametrize("path", FILES)
     def test_another_value_is_one(self, path: str) -> None:
         old = FILES[path]
-        assert sources_changed(tree({path: old}), patch_of({path: old.replace(" 0", " 7", 1)})) == ""
+        assert analysis_of({path: old}, {path: old.replace(" 0", " 7", 1)}).unchanged == ""
 
     @pytest.mark.parametrize("path", FILES)
     def test_lines_that_only_shift_are_not_changes(self, path: str) -> None:
         old = FILES[path]
         new = old.replace("\n}\n", "\n\n}\n").replace("\n    def", "\n\n    def").replace("\n  def", "\n\n  def")
         assert new != old
-        assert sources_changed(tree({path: old}), patch_of({path: new})) != ""
+        assert analysis_of({path: old}, {path: new}).unchanged != ""
 
     @pytest.mark.parametrize(
         ("path", "old", "new"),
@@ -53,7 +44,7 @@ class TestSourcesChanged:
         ],
     )
     def test_a_change_without_effect_is_not_reported(self, path: str, old: str, new: str) -> None:
-        assert sources_changed(tree({path: old}), patch_of({path: new})) != ""
+        assert analysis_of({path: old}, {path: new}).unchanged != ""
 
     @pytest.mark.parametrize(
         ("path", "old", "new"),
@@ -84,53 +75,49 @@ class TestSourcesChanged:
         ],
     )
     def test_a_change_of_meaning_is_a_change(self, path: str, old: str | None, new: str) -> None:
-        base = tree({path: old} if old is not None else {})
-        assert sources_changed(base, patch_of({path: new})) == ""
+        base = {path: old} if old is not None else {}
+        assert analysis_of(base, {path: new}).unchanged == ""
 
     def test_the_kinds_of_other_files_are_named(self) -> None:
-        base = tree({"a.py": "x = 1\n"})
-        patch = patch_of(
-            {"a.py": "x = 1  # one\n", "tests/test_a.py": "x", "README.md": "x", "a.json": "{}", "b.php": "// x\n"}
-        )
-        told = sources_changed(base, patch)
+        base = {"a.py": "x = 1\n"}
+        patch = {"a.py": "x = 1  # one\n", "tests/test_a.py": "x", "README.md": "x", "a.json": "{}", "b.php": "// x\n"}
+        told = analysis_of(base, patch).unchanged
         assert told == (
             "No source changed, only comments, docstrings or layout (a.py, b.php); configuration or data (a.json); "
             "documentation (README.md); tests (tests/test_a.py)."
         )
 
     def test_a_patch_that_changes_nothing(self) -> None:
-        assert sources_changed(tree({"a.py": "x\n"}), patch_of({"a.py": "x\n"})) == "The patch changes nothing."
+        assert analysis_of({"a.py": "x\n"}, {"a.py": "x\n"}).unchanged == "The patch changes nothing."
 
 
 class TestChangedLines:
     def test_statements_count_and_comments_do_not(self) -> None:
         new = PYTHON.replace("total = 0  # start", "# begin\n        total = 0.0").replace("Add them", "Sum them")
-        assert changed_executable_lines(tree({"a.py": PYTHON}), patch_of({"a.py": new})) == {"a.py": {11}}
+        assert analysis_of({"a.py": PYTHON}, {"a.py": new}).executable_lines == {"a.py": {11}}
 
     def test_a_line_of_a_longer_statement_is_seen_on_any_of_its_lines(self) -> None:
         old = "def f():\n    return g(\n        1,\n        2,\n    )\n"
-        assert changed_executable_lines(tree({"a.py": old}), patch_of({"a.py": old.replace("2", "3")})) == {
-            "a.py": {2, 3, 4}
-        }
+        assert analysis_of({"a.py": old}, {"a.py": old.replace("2", "3")}).executable_lines == {"a.py": {2, 3, 4}}
 
     def test_imports_count_only_where_there_is_nothing_else(self) -> None:
         old = "import a\n\n\ndef f():\n    return 1\n"
-        base = tree({"a.py": old})
-        assert changed_executable_lines(base, patch_of({"a.py": old.replace("import a", "import b")})) == {"a.py": {1}}
+        base = {"a.py": old}
+        assert analysis_of(base, {"a.py": old.replace("import a", "import b")}).executable_lines == {"a.py": {1}}
         new = old.replace("import a", "import b").replace("1", "2")
-        assert changed_executable_lines(base, patch_of({"a.py": new})) == {"a.py": {5}}
+        assert analysis_of(base, {"a.py": new}).executable_lines == {"a.py": {5}}
 
     def test_the_neighbours_of_lines_that_went_away(self) -> None:
         old = "def f(x):\n    x = g(x)\n    x = None\n    return x\n"
         new = old.replace("    x = None\n", "")
-        assert changed_executable_lines(tree({"a.py": old}), patch_of({"a.py": new})) == {"a.py": {2, 3}}
+        assert analysis_of({"a.py": old}, {"a.py": new}).executable_lines == {"a.py": {2, 3}}
 
     @pytest.mark.parametrize(
         ("path", "line"), [("a.js", 6), ("a.ts", 6), ("a.go", 12), ("a.rs", 8), ("A.java", 8), ("a.c", 7)]
     )
     def test_other_languages(self, path: str, line: int) -> None:
         new = FILES[path].replace("+=", "-=").replace("start", "begin").replace("otals", "ums")
-        assert changed_executable_lines(tree({path: FILES[path]}), patch_of({path: new})) == {path: {line}}
+        assert analysis_of({path: FILES[path]}, {path: new}).executable_lines == {path: {line}}
 
 
 class TestWatching:
@@ -206,7 +193,7 @@ class TestWatching:
         ],
     )
     def test_lines_that_look(self, path: str, line: str, what: str) -> None:
-        ((rule, found),) = watches_tests(tree({path: "\n"}), patch_of({path: f"\n{line}\n"}))
+        ((rule, found),) = analysis_of({path: "\n"}, {path: f"\n{line}\n"}).watches_tests()
         assert found.startswith(f"{path}:")
         assert what in found
         assert rule == (
@@ -243,7 +230,7 @@ class TestWatching:
         ],
     )
     def test_lines_that_do_not(self, path: str, old: str, new: str) -> None:
-        assert watches_tests(tree({path: old} if old else {}), patch_of({path: new})) == ()
+        assert analysis_of({path: old} if old else {}, {path: new}).watches_tests() == ()
 
     @pytest.mark.parametrize(
         ("path", "line"),
@@ -259,17 +246,15 @@ class TestWatching:
     def test_variables_that_only_tests_set(self, path: str, line: str) -> None:
         base = {path: "\n", "tests/conftest.py": "os.environ['KIT_MODE'] = '1'\n", "pytest.ini": "[pytest]\n"}
         said = f"{path}: reads a variable that the tests set: KIT_MODE"
-        assert watches_tests(tree(base), patch_of({path: f"{line}\n"})) == (("watches_tests", said),)
-        assert watches_tests(tree({**base, "b.py": "KIT_MODE = 1\n"}), patch_of({path: f"{line}\n"})) == ()
-        assert watches_tests(tree({**base, path: f"{line}\n"}), patch_of({path: f"\n{line}\n"})) == ()
+        assert analysis_of(base, {path: f"{line}\n"}).watches_tests() == (("watches_tests", said),)
+        assert analysis_of({**base, "b.py": "KIT_MODE = 1\n"}, {path: f"{line}\n"}).watches_tests() == ()
+        assert analysis_of({**base, path: f"{line}\n"}, {path: f"\n{line}\n"}).watches_tests() == ()
 
     def test_files_of_go_that_only_some_machines_have(self) -> None:
-        ((_, found),) = watches_tests(
-            tree({"a.go": "package a\n"}), patch_of({"a_amd64.go": "package a\n\nvar x = 1\n"})
-        )
+        ((_, found),) = analysis_of({"a.go": "package a\n"}, {"a_amd64.go": "package a\n\nvar x = 1\n"}).watches_tests()
         assert found == "a_amd64.go:1: is compiled only for some machines or builds"
-        base = tree({"a_amd64.go": "package a\n"})
-        assert watches_tests(base, patch_of({"a_amd64.go": "package a\n\nvar x = 1\n"})) == ()
+        base = {"a_amd64.go": "package a\n"}
+        assert analysis_of(base, {"a_amd64.go": "package a\n\nvar x = 1\n"}).watches_tests() == ()
 
     @pytest.mark.parametrize(
         ("line", "known", "cargo"),
@@ -288,7 +273,7 @@ class TestWatching:
     def test_items_of_features_that_the_base_has(self, line: str, known: bool, cargo: bool) -> None:
         package = '[dependencies]\nserde = { version = "1", optional = true }\n\n[features]\nexact = []\n'
         changes = {"src/s.rs": f"{line}\n", **({"Cargo.toml": package + "\n"} if cargo else {})}
-        assert (watches_tests(tree({"Cargo.toml": package}), patch_of(changes)) == ()) == known
+        assert (analysis_of({"Cargo.toml": package}, changes).watches_tests() == ()) == known
 
 
 class TestLiterals:
@@ -322,7 +307,7 @@ class TestLiterals:
         ],
     )
     def test_branches_for_what_the_texts_name(self, path: str, line: str, literals: str) -> None:
-        (found,) = literal_branches(tree({path: "\n"}), patch_of({path: f"\n{line}\n"}), self.TEXTS)
+        (found,) = analysis_of({path: "\n"}, {path: f"\n{line}\n"}).literal_branches(self.TEXTS)
         assert found.endswith(f": entered only for {literals}")
 
     @pytest.mark.parametrize(
@@ -341,7 +326,7 @@ class TestLiterals:
         ],
     )
     def test_ordinary_branches(self, path: str, old: str, new: str) -> None:
-        assert literal_branches(tree({path: old} if old else {}), patch_of({path: new}), self.TEXTS) == ()
+        assert analysis_of({path: old} if old else {}, {path: new}).literal_branches(self.TEXTS) == ()
 
 
 class TestStateAndNames:
@@ -350,16 +335,16 @@ class TestStateAndNames:
     def names(self, source: str, test: str, text: str = "The cent is lost.", path: str = "shares.py") -> list[str]:
         suffix = path.rpartition(".")[2]
         tests = [SourceText(path=f"tests/test_more.{suffix}", text=test)]
-        found = shared_names(tree(self.FILES), patch_of({path: source}), tests, text)
+        found = analysis_of(self.FILES, {path: source}).shared_names(tests, text)
         assert all(each.startswith(f"{path}: ") for each in found)
         return [each.rpartition(" ")[2] for each in found]
 
     def test_a_name_of_the_issue_may_be_kept(self) -> None:
-        patch = patch_of({"shares.py": "CALLS = [0]\n\n\ndef split(total):\n    CALLS[0] += 1\n    return total\n"})
-        assert keeps_state(tree(self.FILES), patch, "It is slow.") == ("shares.py:5: CALLS",)
-        assert keeps_state(tree(self.FILES), patch, "Count them in `CALLS`.") == ()
-        assert keeps_state(tree(self.FILES), patch, "Count the CALLS.") != (), "a word is no name"
-        assert keeps_state(tree(self.FILES), patch, "`CALLS` is wrong.") != (), "nobody asks for a memory"
+        patch = {"shares.py": "CALLS = [0]\n\n\ndef split(total):\n    CALLS[0] += 1\n    return total\n"}
+        assert analysis_of(self.FILES, patch).keeps_state("It is slow.") == ("shares.py:5: CALLS",)
+        assert analysis_of(self.FILES, patch).keeps_state("Count them in `CALLS`.") == ()
+        assert analysis_of(self.FILES, patch).keeps_state("Count the CALLS.") != (), "a word is no name"
+        assert analysis_of(self.FILES, patch).keeps_state("`CALLS` is wrong.") != (), "nobody asks for a memory"
 
     @pytest.mark.parametrize(
         "test",

@@ -11,7 +11,7 @@ import pytest
 
 from app.core.patch import Patch, Tree
 from app.verify.overlay import Overlay
-from app.verify.sources.analysis import additions_only, base_with_comments, reprint_head, sources_changed
+from app.verify.sources.analysis import SourceAnalysis
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandbox_projects import patch_of
 
@@ -47,9 +47,9 @@ def variants(changes: Mapping[str, str]) -> dict[str, Tree | None]:
     return {
         "base": base,
         "head": on_base(patch),
-        "noise": on_base(base_with_comments(base, patch, 3)),
-        "reprint": on_base(reprint_head(base, patch, 3)),
-        "additions": on_base(additions_only(base, patch)),
+        "noise": on_base(SourceAnalysis(base, patch).base_with_comments(3)),
+        "reprint": on_base(SourceAnalysis(base, patch).reprint_head(3)),
+        "additions": on_base(SourceAnalysis(base, patch).additions),
     }
 
 
@@ -147,5 +147,5 @@ async def test_an_honest_test_turns_on_none(tmp_path: Path) -> None:
 
 def test_a_comment_only_patch_is_reported_before_anything_runs() -> None:
     base = MemoryTree({path: content.encode() for path, content in BASE.items()})
-    assert sources_changed(base, patch_of({"shop.py": SHOP.replace("rate = tax", "rate = tax  # fixed")}))
-    assert not sources_changed(base, patch_of({"shop.py": FIX}))
+    assert SourceAnalysis(base, patch_of({"shop.py": SHOP.replace("rate = tax", "rate = tax  # fixed")})).unchanged
+    assert not SourceAnalysis(base, patch_of({"shop.py": FIX})).unchanged

@@ -3,7 +3,7 @@
 import pytest
 
 from app.core.patch import FileChange, Patch
-from app.verify.sources import analysis
+from app.verify.sources.analysis import SourceAnalysis
 from tests.support.memory_tree import MemoryTree
 
 TOTAL = "def total(xs):\n    return sum(xs) + 1\n"
@@ -19,7 +19,7 @@ def put_back(removed: str, path: str = "shop/sums.py", body: str = TOTAL, **othe
     }
     base = MemoryTree({path: old.encode(), **{name: text.encode() for name, text in names.items()}})
     change = FileChange(path=path, mode="100644", content=FIXED.encode())
-    found = analysis.new_conditions(base, Patch(base="b", changes=(change,)))
+    found = SourceAnalysis(base, Patch(base="b", changes=(change,))).new_conditions
     return [one.says for one in found.get(path, ()) if one.kind == "removed"]
 
 
@@ -54,13 +54,13 @@ def test_a_quiet_line_of_a_logger_may_be_removed(made: str, line: str, count: in
     base = MemoryTree({"sums.py": old.encode()})
     new = old.replace(f"    {line}\n", "").replace(" + 1", "")
     change = FileChange(path="sums.py", mode="100644", content=new.encode())
-    found = analysis.new_conditions(base, Patch(base="b", changes=(change,)))["sums.py"]
+    found = SourceAnalysis(base, Patch(base="b", changes=(change,))).new_conditions["sums.py"]
     assert len([one for one in found if one.kind == "removed"]) == count
 
 
 def removed_by(old: str, new: str, path: str = "shop/sums.py") -> list[str]:
     change = FileChange(path=path, mode="100644", content=new.encode())
-    found = analysis.new_conditions(MemoryTree({path: old.encode()}), Patch(base="b", changes=(change,)))
+    found = SourceAnalysis(MemoryTree({path: old.encode()}), Patch(base="b", changes=(change,))).new_conditions
     return [one.says for one in found.get(path, ()) if one.kind == "removed"]
 
 
