@@ -1,6 +1,8 @@
 """What a rule decides: the commands of one ecosystem, and the choices that a candidate hands it."""
 
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 ABSENT = " cannot be had here, and is left out"
 """What ends a line of a set-up's output that begins with a dependency's name."""
@@ -43,3 +45,9 @@ class SetupChoice:
     before: str = ""
     pytest: bool = False
     node: str = ""
+
+
+@cache
+def program(name: str) -> str:
+    """The text of a program beside this file, which a set-up's command runs inside."""
+    return Path(__file__).with_name(name).read_text("utf-8")

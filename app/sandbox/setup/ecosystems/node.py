@@ -12,7 +12,7 @@ from app.core.text import words
 from app.sandbox.base import ENV
 from app.sandbox.setup.declared.ci import ci_jobs
 from app.sandbox.setup.declared.commands import simple_commands
-from app.sandbox.setup.ecosystems.base import ABSENT, InstallStep, SetupChoice
+from app.sandbox.setup.ecosystems.base import ABSENT, InstallStep, SetupChoice, program
 from app.sandbox.setup.manifests import NOT_THE_PROJECT, ManifestFiles, is_member, project_roots, table, texts
 from app.sandbox.setup.package_tools import NODE_TOOLS
 
@@ -51,60 +51,7 @@ _CARRIED = re.compile(r"^(?:yarnPath|plugins):", re.MULTILINE)
 _LOCK_VERSION = re.compile(r"^lockfileVersion: *'?(\d+)", re.MULTILINE)
 _PACKAGE_MANAGER = re.compile(r"(bun|pnpm|yarn)@\d+\.\d+\.\d+")
 _GIT = re.compile(r"git(?:\+|:|@|hub:)|gitlab:|bitbucket:|gist:|ssh:|https?://.*\.git(?:#|$)|[\w.-]+/[\w.-]+(?:#.*)?$")
-_FORGET = """
-const fs = require('fs'), names = new Set(process.argv.slice(1)), groups = ['dependencies', 'devDependencies',
-  'optionalDependencies', 'peerDependencies'];
-const forget = (each) => groups.forEach((group) => names.forEach((name) => {
-  if (each && each[group]) delete each[group][name];
-}));
-for (const file of ['package.json', 'package-lock.json', 'npm-shrinkwrap.json']) if (fs.existsSync(file)) {
-  const read = JSON.parse(fs.readFileSync(file, 'utf8'));
-  forget(read);
-  if (file !== 'package.json') {
-    forget((read.packages || {})['']);
-    names.forEach((name) => {
-      delete (read.packages || {})['node_modules/' + name];
-      delete (read.dependencies || {})[name];
-    });
-  }
-  fs.writeFileSync(file, JSON.stringify(read, null, 2));
-}
-"""
-"""Takes dependencies out of package.json and npm's locks; the tree of a set-up is thrown away."""
 _LEAVE_OUT_PLACE = "/tmp/leave-out.js"  # noqa: S108  # inside, while the set-up lasts: no part of its result
-_LEAVE_OUT = """
-const fs = require('fs'), { spawnSync } = require('child_process');
-const groups = ['devDependencies', 'optionalDependencies'], absent = /404|notarget|no.matching.version|ls-remote/i;
-for (let left = 8; left; left--) {
-  const done = spawnSync('sh', ['-c', process.argv[2]], { encoding: 'utf8', maxBuffer: 1 << 27 });
-  const output = done.stdout + done.stderr;
-  process.stdout.write(output);
-  if (done.status === 0) process.exit(0);
-  const errors = output.split('\\n').filter((line) => absent.test(line)).join(' \\n').replace(/%2f/gi, '/');
-  const read = JSON.parse(fs.readFileSync('package.json', 'utf8'));
-  let changed = false;
-  const leaveOut = (wrong) => {
-    for (const group of groups) for (const [name, range] of Object.entries(read[group] || {})) if (wrong(name, range)) {
-      delete read[group][name];
-      changed = true;
-      console.log(name + process.argv[3]);
-    }
-  };
-  leaveOut((name) =>
-    [`/${name}/-/`, `/${name} `, `/${name}:`, ` ${name}@`, `'${name}@`].some((text) => errors.includes(text)));
-  const sources = Array.from(errors.matchAll(/ls-remote .*?[:/]([^\\s:/]+\\/[^\\s/]+?)(?:\\.git)?(?=[\\s'"#]|$)/g));
-  if (!changed && sources.length) leaveOut((name, range) => {
-    const ask = ['view', `${name}@${range}`, 'dependencies', 'optionalDependencies', '--json'];
-    const needs = spawnSync('npm', ask, { encoding: 'utf8' }).stdout || '';
-    return sources.some(([, source]) => needs.includes(source));
-  });
-  if (!changed) process.exit(done.status || 1);
-  fs.writeFileSync('package.json', JSON.stringify(read, null, 2));
-}
-process.exit(1);
-"""
-"""Repeats an install command without the development dependencies that its errors name, or that need a git repository
-that they name."""
 # Test runners must not wait for keys; these packages would download binaries from hosts that are not package indexes.
 NODE_ENVIRONMENT = (
     ("CI", "true"),
@@ -250,7 +197,7 @@ def _commands(
     If it fails, it is tried without the packages' own scripts, which may want to download more, then without
     the lock file, with the packages of its time, and in the end without the development dependencies that no index has.
     """
-    forget = (f"node -e {shlex.quote(_FORGET)} {shlex.join(absent)}",) if absent else ()
+    forget = (f"node -e {shlex.quote(program('node_forget.js'))} {shlex.join(absent)}",) if absent else ()
     dated = f"npm install --no-package-lock --ignore-scripts --legacy-peer-deps {_QUIET}"
     dated += f" --before {before}" if before else ""
     if any(f"{root}{lock}" in files for lock in _NPM_LOCKS):
@@ -290,7 +237,7 @@ def _short(files: ManifestFiles, root: str, tools: Collection[str], before: str)
 def _leaving_out(install: str, last: str) -> tuple[str, str]:
     """`install`, and if it fails `last` again without what cannot be fetched."""
     return (
-        f"printf %s {shlex.quote(_LEAVE_OUT)} > {_LEAVE_OUT_PLACE}",
+        f"printf %s {shlex.quote(program('node_leave_out.js'))} > {_LEAVE_OUT_PLACE}",
         f"{install} || node {_LEAVE_OUT_PLACE} {shlex.quote(last)} {shlex.quote(ABSENT)}",
     )
 

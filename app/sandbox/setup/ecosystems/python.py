@@ -23,7 +23,7 @@ from app.sandbox.setup.declared.python_metadata import (
     with_extras,
     workspace_roots,
 )
-from app.sandbox.setup.ecosystems.base import ABSENT, InstallStep, SetupChoice
+from app.sandbox.setup.ecosystems.base import ABSENT, InstallStep, SetupChoice, program
 from app.sandbox.setup.manifests import ManifestFiles, project_roots, table
 
 PYTHON_MANIFESTS = (
@@ -73,143 +73,6 @@ _EXTENSIONS = re.compile(
     r"\bext[-_]modules\b|\bExtension\(|\bcythonize\(|\bcffi_modules\b|\bmaturin\b|\bsetuptools-rust\b"
 )
 _EDITABLE_SINCE = "2023-01-15"
-_LINK = """
-import importlib.util as i, os, sys, sysconfig as c
-name, source = sys.argv[1:]
-site = c.get_paths()["purelib"]
-try:
-    found = i.find_spec(name)
-except (ImportError, AttributeError, ValueError):
-    found = None
-places = [found.origin or "", *(found.submodule_search_locations or [])] if found else []
-if any(place.startswith(source) for place in places):
-    sys.exit(0)
-for top in os.listdir(site):
-    record = os.path.join(site, top, "RECORD")
-    if top.endswith(".dist-info") and os.path.exists(record):
-        own = [line.split(",")[0] for line in open(record) if not line.startswith("..")]
-        if any(path.startswith((name + "/", name + ".py")) for path in own):
-            for path in own:
-                if ".dist-info" not in path and os.path.exists(os.path.join(site, path)):
-                    os.remove(os.path.join(site, path))
-with open(os.path.join(site, "agent_fix_project.pth"), "w") as file:
-    file.write(source)
-print("the project is imported from", source)
-"""
-
-
-_LEAVE_OUT = r"""
-import os, re, subprocess, sys
-absent, *words = sys.argv[1:]
-at = words.index("--")
-install, wanted, kept, limits, places = words[:at], words[at + 1:], [], [], []
-OPTION = re.compile(r"(?:-(r|c|e)|--(r|c|e)(?:equirement|onstraint|ditable))[\s=]*(.+)")
-
-def add(item, place, seen):
-    found = OPTION.match(item)
-    kind, value = (found[1] or found[2], found[3]) if found else ("", item)
-    path = os.path.normpath(os.path.join(place, value))
-    if kind == "r" and path not in seen:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            text = file.read().replace("\\\n", " ")
-        for line in text.splitlines():
-            line = re.split(r"\s--?[a-z]", re.sub(r"(^|\s)#.*", "", line))[0].strip()
-            if line:
-                add(line, os.path.dirname(path), [*seen, path])
-    elif kind == "c":
-        limits.extend(["-c", path])
-    elif kind == "e" and "://" not in value:
-        places.extend(["-e", value])
-    elif kind in ("", "e") and not value.startswith("-"):
-        kept.append(value)
-
-def name(text):
-    return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]*", text)[0]).lower()
-
-def address(text):
-    found = re.search(r"https?://[^\s@#;]+|(?<=ssh://)[^\s#;]+", text)
-    return found[0] if found else ""
-
-def wrong(output):
-    absent_one = r"Because (\S+) was not found in the package registry(?: and ([\w.-]+)\S* depends)?"
-    named = [each for pair in re.findall(absent_one, output) for each in pair]
-    if not re.search(r"Failed to fetch|timed? ?out", output, re.I):
-        named += re.findall(r"Failed to (?:download and )?build:? `([^`]+)`", output)
-    for line in output.splitlines():
-        named += re.findall(r"`([^`]+)`", line) if "was included because" in line else []
-    names = set(map(name, named))
-    return [item for item in kept if name(item) in names or (address(item) and address(item) in output)]
-
-def required(output):
-    names = [name(found) for found in re.findall(r"you require ([\w.-]+)", output)]
-    return [item for item in kept if name(item) in names][:1]
-
-def unpinned(text):
-    return re.sub(r"\s*(===|==|~=)\s*[^;,\s]*", "", text)
-
-while wanted:
-    item = wanted.pop(0)
-    add(item + " " + wanted.pop(0) if item in ("-r", "-c", "-e") else item, "", [])
-for _ in range(40):
-    done = subprocess.run([*install, *limits, *places, *kept], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    output = done.stdout.decode("utf-8", "replace")
-    print(output)
-    if done.returncode == 0:
-        break
-    found = wrong(output) or required(output)
-    before = limits + kept
-    for item in found:
-        at = kept.index(item)
-        kept[at:at + 1] = [] if unpinned(item) == item else [unpinned(item)]
-        if unpinned(item) == item:
-            print((address(item).partition("://")[2] or name(item)) + absent)
-    if not found:
-        kept, limits = list(map(unpinned, kept)), []
-    if limits + kept == before:
-        break
-sys.exit(done.returncode)
-"""
-"""Repeats an install command without the exact versions, and then without the requirements, that its errors name: no
-index has them, they cannot be built here, or they do not go with others. Requirement files are read, so that one wrong
-line does not take the others with it."""
-_GENERATED = """
-import importlib.machinery as m, os, shutil, sys, sysconfig as c
-tree, kept, finder = sys.argv[1:]
-since = os.stat(os.path.join(sys.prefix, "pyvenv.cfg")).st_mtime_ns
-for top, directories, names in os.walk(tree):
-    directories[:] = [each for each in directories if each[0] != "." and each not in ("build", "dist", "node_modules")]
-    for name in names:
-        path = os.path.join(top, name)
-        if name.endswith((".py", *m.EXTENSION_SUFFIXES)) and os.lstat(path).st_mtime_ns > since:
-            place = os.path.join(kept, os.path.relpath(top, tree))
-            os.makedirs(place, exist_ok=True)
-            shutil.copy(path, place, follow_symlinks=False)
-            print("generated:", os.path.relpath(path, tree))
-if os.path.isdir(kept):
-    module = os.path.join(c.get_paths()["purelib"], "agent_fix_generated")
-    with open(module + ".py", "w") as file:
-        file.write("TREE, KEPT = %r, %r" % (tree, kept) + finder)
-    with open(module + ".pth", "w") as file:
-        file.write("import agent_fix_generated")
-"""
-"""Keeps the modules that the build has made in the tree of the set-up (compiled ones, a version): it is thrown away."""
-_FINDER = """
-import os, sys
-from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, FileFinder, SourceFileLoader
-
-class Generated:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        for place in sys.path if path is None else path:
-            inside = os.path.relpath(place or os.getcwd(), TREE)
-            loaders = (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, [".py"])
-            found = FileFinder(os.path.join(KEPT, inside), *loaders).find_spec(name)
-            if found and found.loader and not inside.startswith(".."):
-                return found
-
-sys.meta_path.append(Generated)
-"""
-"""Finds the kept modules, each as if it were at its place in the tree, where it is not there."""
 
 
 def python_install_steps(files: ManifestFiles, python: Path, choice: SetupChoice) -> list[InstallStep]:
@@ -250,8 +113,13 @@ def python_install_steps(files: ManifestFiles, python: Path, choice: SetupChoice
 
 def keep_generated() -> str:
     """The command that keeps what the commands before it have generated."""
-    words = [f"{ENV}/bin/python", "-I", "-c", _GENERATED, WORKSPACE, f"{ENV}/generated", _FINDER]
-    return f"cd /tmp && {shlex.join(words)}"
+    text = program("python_generated.py")
+    return f"cd /tmp && {_python(text, WORKSPACE, f'{ENV}/generated', text)}"
+
+
+def _python(text: str, *words: str) -> str:
+    """The command that runs a program in the environment."""
+    return shlex.join([f"{ENV}/bin/python", "-I", "-c", text, *words])
 
 
 def _compiled(files: ManifestFiles) -> tuple[str, ...]:
@@ -392,8 +260,7 @@ def _install(wanted: list[str], pins: list[str], before: str, *, copies: bool) -
     files = [item.removeprefix("-r ") for item in wanted if item.startswith("-r ")]
     others = [item for item in wanted if not item.startswith(("-r ", "-c "))]
     if any(not item.startswith(("-e ", "-c ")) for item in wanted):
-        leave_out = shlex.join([f"{ENV}/bin/python", "-I", "-c", _LEAVE_OUT, ABSENT])
-        attempts.append(f"{leave_out} {_UV}{dated} -- {' '.join(wanted)}")
+        attempts.append(f"{_python(program('python_leave_out.py'), ABSENT)} {_UV}{dated} -- {' '.join(wanted)}")
     if files and others:
         attempts.append(f"{_UV}{dated} {' '.join(others)}")
     attempts.append(f"{_PIP} --use-pep517 {' '.join(wanted)}")
@@ -450,8 +317,7 @@ def _linked(files: ManifestFiles, roots: Collection[str], wanted: list[str]) -> 
         name = read_metadata(files, root).name
         for source, module in _modules(files, root, name)[:1]:
             where = f"{WORKSPACE}/{source}".rstrip("/")
-            words = shlex.join([f"{ENV}/bin/python", "-I", "-c", _LINK, module, where])
-            commands.append(f"cd /tmp && {words}")
+            commands.append(f"cd /tmp && {_python(program('python_link.py'), module, where)}")
     return tuple(commands)
 
 
