@@ -18,7 +18,8 @@ from app.core.errors import AgentFixError, ExitCode
 from app.github.auth import ACTIONS_BOT
 from app.github.repository_api import find_bot_account
 from app.jobs.inbox import Delivery
-from app.jobs.store import WORKED_ON, JobWithContext
+from app.jobs.status import WORKED_ON
+from app.jobs.store import JobWithContext
 from app.publish import replies
 from app.publish.effects import UpdateStatusComment
 from app.publish.outbox import name_without_job

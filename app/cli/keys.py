@@ -7,7 +7,7 @@ import re
 from app.config.settings import read_settings
 from app.core.errors import AgentFixError, ExitCode
 from app.jobs.accounts import ApiKeys
-from app.jobs.triggers import AuditLog
+from app.jobs.trigger_log import AuditLog
 from app.server.context import ServerContext
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")

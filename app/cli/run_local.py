@@ -31,7 +31,8 @@ from app.core.plan import Plan, parse_plan_file, render_plan_file
 from app.core.task import note_of
 from app.core.verification import Verification
 from app.github.base import NewPullRequest
-from app.jobs.store import WORKED_ON, StoredProgress
+from app.jobs.status import WORKED_ON
+from app.jobs.store import StoredProgress
 from app.publish.pull_request_text import PullRequestContent, pull_request_body, pull_request_title, shown_model
 from app.server.terminal import (
     CANCELLED,

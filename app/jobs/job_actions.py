@@ -35,7 +35,7 @@ from app.jobs.tables import (
     plan_versions,
     writing,
 )
-from app.jobs.triggers import JobMessage, MessageKind
+from app.jobs.trigger_log import JobMessage, MessageKind
 
 GIVEN_UP: Final = "The request failed several times and was given up; the publisher's log says why."
 

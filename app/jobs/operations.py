@@ -13,8 +13,8 @@ from app.core.clock import in_utc, moment
 from app.core.model_usage import MicroUSD
 from app.jobs.inbox import inbox_health
 from app.jobs.queries import REPOSITORY_NAME, TITLE
-from app.jobs.queue import URGENT, WAITS_FOR_MONEY, QueueLimits, jobs_in_progress
-from app.jobs.store import BOTH, IN_TURN, JOB_LEASE, WORKED_ON
+from app.jobs.queue import URGENT, QueueLimits, jobs_in_progress
+from app.jobs.status import BOTH, IN_TURN, WORKED_ON, needs_worker
 from app.jobs.tables import DELIVERIES, EFFECTS, deliveries, effects, github_limits, job_contexts, jobs, writing
 from app.llm.sql_ledger import calls, pauses
 
@@ -127,7 +127,7 @@ class WaitingJob:
     job: str
     repository: int
     state: str
-    reason: str
+    waiting_for: str
     held: bool
     ready: bool
     since: datetime
@@ -227,7 +227,7 @@ class OperationsOverview:
     def why_waiting(self, job_ids: Collection[str]) -> dict[str, str]:
         """Why each of these jobs has not begun, by its id; only jobs that need a worker and have none."""
         now = self._clock()
-        query = sa.select(*_WHY).select_from(BOTH).where(_needs_worker(now), jobs.c.id.in_(job_ids))
+        query = sa.select(*_WHY).select_from(BOTH).where(needs_worker(now), jobs.c.id.in_(job_ids))
         with self._engine.connect() as db:
             busy = jobs_in_progress(db, now)
             return {row["id"]: self._why(row, busy, now) for row in db.execute(query).mappings()}
@@ -255,7 +255,7 @@ class OperationsOverview:
 
     def _queue(self, db: Connection, now: datetime) -> tuple[tuple[QueuedJob, ...], int]:
         """The next of the jobs that need a worker and have none, as they are taken, and the number of all of them."""
-        needs = _needs_worker(now)
+        needs = needs_worker(now)
         columns = (
             *_WHY,
             TITLE.label("title"),
@@ -305,12 +305,6 @@ _WHY: Final = (
     job_contexts.c.waiting_for,
 )
 _HELD: Final = sa.select(sa.func.count(jobs.c.owner.distinct()), sa.func.count()).where(jobs.c.owner.is_not(None))
-
-
-def _needs_worker(now: datetime) -> sa.ColumnElement[bool]:
-    """True for a job that needs a worker and has none."""
-    needs = (jobs.c.state.in_(WORKED_ON), job_contexts.c.handed_over.is_(False))
-    return sa.and_(*needs, sa.not_(JOB_LEASE.held(now)))
 
 
 def _workers(db: Connection, now: datetime) -> list[BusyWorker]:
@@ -377,7 +371,7 @@ def longest_stalled(
         begins = job.since
         if job.state != "publishing":
             waits_its_turn = full or busy[job.repository] >= limits.per_repository
-            if job.held or job.reason.startswith(WAITS_FOR_MONEY) or (job.ready and waits_its_turn):
+            if job.held or job.waiting_for == "daily_budget" or (job.ready and waits_its_turn):
                 continue
             if job.ready and last_release is not None:
                 begins = max(begins, last_release)  # before that it may have been waiting for its turn
@@ -387,15 +381,15 @@ def longest_stalled(
 
 
 def _waiting_jobs(db: Connection, now: datetime) -> list[WaitingJob]:
-    job = (jobs.c.id, jobs.c.state, jobs.c.reason, jobs.c.owner, jobs.c.updated_at)
+    job = (jobs.c.id, jobs.c.state, jobs.c.owner, jobs.c.updated_at, job_contexts.c.waiting_for)
     place = (job_contexts.c.repository, job_contexts.c.ready, job_contexts.c.due, job_contexts.c.lease_until)
-    query = sa.select(*job, *place).select_from(BOTH).where(jobs.c.state.in_((*WORKED_ON, "publishing")))
+    query = sa.select(*job, *place).select_from(BOTH).where(jobs.c.state.in_(WORKED_ON))
     query = query.where(job_contexts.c.waiting_for != "pull_requests")
     found, at = [], now.timestamp()
-    for id, state, reason, owner, updated_at, repository, ready, due, lease_until in db.execute(query):  # noqa: A001
+    for id, state, owner, updated_at, waiting_for, repository, ready, due, lease_until in db.execute(query):  # noqa: A001
         leased = lease_until if owner else 0.0
         since = datetime.fromtimestamp(max(in_utc(updated_at).timestamp(), due, min(leased, at)), UTC)
-        found.append(WaitingJob(id, repository, state, reason, leased > at, ready, since))
+        found.append(WaitingJob(id, repository, state, waiting_for, leased > at, ready, since))
     return found
 
 

@@ -13,9 +13,10 @@ from app.core.job import FINAL, Job, JobResult, JobState
 from app.core.model_usage import MicroUSD, Totals
 from app.core.verification import Execution, TestCount
 from app.jobs.context import JobContext
-from app.jobs.store import JobBlobs, JobQueries, JobStore, ProgressRow, WaitingFor
+from app.jobs.status import WaitingFor
+from app.jobs.store import JobBlobs, JobQueries, JobStore, ProgressRow
 from app.jobs.tables import effects, job_contexts, jobs, receipts
-from app.jobs.triggers import JobMessages, StoredMessage
+from app.jobs.trigger_log import JobMessages, StoredMessage
 from app.llm.sql_ledger import SqlLedger, calls, job_costs
 
 MAX_REPOSITORIES = 500

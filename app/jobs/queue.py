@@ -5,26 +5,6 @@
                └────────────────┘
 
 A claim raises the job's epoch; earlier holders can neither keep the job nor have anything published (`app.publish`).
-
-What a job is doing follows from its state and these columns; `-` is empty or false, `any` does not matter:
-
-    status               state              waiting_for    ready  due     owner  handed_over  active_key
-    waits for its base   worked on          -              -      any     -      -            set
-    waits for PRs        queued             pull_requests  any    any     -      -            set
-    waits for a worker   worked on          -              yes    past    -      -            set
-    postponed            worked on          -              yes    future  -      -            set
-    in progress          worked on          -              yes    any     set    -            set
-    being published      publishing         -              yes    any     any    yes          set
-    waits for people     awaiting_approval  -              yes    any     any    -            set
-    at a limit           paused             - or money     yes    any     any    -            set
-    asked a question     needs_input        -              yes    any     any    -            -
-    rest waits           published          rest           yes    any     -      yes          -
-    rest in progress     published          rest           yes    any     set    yes          -
-    rest ended           published          rest_ended     yes    any     -      yes          -
-    ended                final              -              any    any     any    any          -
-
-Worked on: queued to publishing; published: pr_opened, pr_updated. An owner holds a job while `lease_until` is in the
-future; after that it counts as none. One that is left over from a finished job is removed when its process has ended.
 """
 
 from collections import Counter
@@ -42,15 +22,23 @@ from app.core.failpoints import failpoint
 from app.core.job import FINAL, WAITING, Job, JobState
 from app.core.model_usage import DOLLAR, MicroUSD, usd
 from app.jobs.context import JobContext, paid_by
-from app.jobs.store import ACTIVE, BOTH, IN_TURN, JOB_LEASE, WAITS_FOR_PULL_REQUESTS, WORKED_ON, WaitingFor
+from app.jobs.status import (
+    ACTIVE,
+    BOTH,
+    HAS_REST,
+    IN_TURN,
+    JOB_LEASE,
+    WAITS_FOR_PULL_REQUESTS,
+    WaitingFor,
+    rest_waits,
+    waits_for_worker,
+)
 from app.jobs.tables import adopt_effects, job_contexts, jobs, verdict_of, writing
-from app.jobs.triggers import JobMessage, Trigger, insert_message, insert_trigger, is_decided
+from app.jobs.trigger_log import JobMessage, Trigger, insert_message, insert_trigger, is_decided
 from app.llm.errors import DayBudgetError
 from app.llm.sql_ledger import calls
 
 A_DAY = 24 * 3600.0
-WAITS_FOR_MONEY = "The day's budget of "
-"""The beginning of the reason of a job that continues as soon as there is money again."""
 _OF_JOBS = calls.join(job_contexts, job_contexts.c.job == calls.c.job_id)
 LEASE = timedelta(seconds=60)
 MAX_CRASHES = 3
@@ -96,14 +84,14 @@ class DailyBudget:
 
     def refusal(self, spent: MicroUSD, worst: MicroUSD) -> DayBudgetError:
         return DayBudgetError(
-            f"{WAITS_FOR_MONEY}{self.label} ({usd(self.cap)}) leaves no room for a model call of up to {usd(worst)}: "
-            f"{usd(spent)} is spent.",
+            f"The day's budget of {self.label} ({usd(self.cap)}) leaves no room for a model call of up to"
+            f" {usd(worst)}: {usd(spent)} is spent.",
             hint="The job continues automatically once enough of that spending is more than 24 hours old.",
         )
 
     @property
     def spent_reason(self) -> str:
-        return f"{WAITS_FOR_MONEY}{self.label} is spent; the job goes on once less was spent in the last 24 hours."
+        return f"The day's budget of {self.label} is spent; the job goes on once less was spent in the last 24 hours."
 
     def _its_own(self) -> list[sa.ColumnElement[bool]]:
         scope = ((job_contexts.c.repository, self.repository), (job_contexts.c.actor, self.actor))
@@ -298,7 +286,7 @@ class JobQueue:
             if died_often and crashed:
                 self._end_after_crashes(db, claim.job, self._clock())
 
-    def postpone(self, claim: JobClaim, reason: str, pause: timedelta) -> None:
+    def postpone(self, claim: JobClaim, reason: str, pause: timedelta, *, waiting_for: WaitingFor = "") -> None:
         """Give the job back to be retried later by any worker, because the obstacle may be gone by then.
 
         A published job, of which only the remaining tests are retried, keeps its state and its reason.
@@ -309,7 +297,8 @@ class JobQueue:
             values = {"state": "queued", "reason": reason, "updated_at": now}
             db.execute(jobs.update().where(*mine, jobs.c.state.not_in(FINAL)).values(values))
             waits = job_contexts.update().where(job_contexts.c.job == claim.job, sa.exists().where(*mine))
-            db.execute(waits.values(due=(now + pause).timestamp()))
+            what = {"waiting_for": waiting_for} if waiting_for else {}
+            db.execute(waits.values(due=(now + pause).timestamp(), **what))
 
     def hand_over(self, claim: JobClaim, result: dict[str, Any]) -> bool:
         """Pass the finished job to the publisher, with all its effects requested. False if the claim was lost."""
@@ -452,7 +441,9 @@ class JobQueue:
         """Release a job that waited for the pull request limit, with a new base commit unless it is empty."""
         now = self._clock()
         with writing(self.engine) as db:
-            mine = job_contexts.update().where(job_contexts.c.job == job_id, job_contexts.c.waiting_for != "")
+            mine = job_contexts.update().where(
+                job_contexts.c.job == job_id, job_contexts.c.waiting_for == "pull_requests"
+            )
             if db.execute(mine.values(waiting_for="")).rowcount != 1:
                 return False
             kept = Job.model_validate(db.execute(sa.select(jobs.c.job).where(jobs.c.id == job_id)).scalar_one())
@@ -486,9 +477,8 @@ class JobQueue:
 
     def _rests(self, db: Connection, now: datetime, limits: QueueLimits, most: int) -> Iterator[sa.RowMapping]:
         """Published jobs whose suites have remaining tests to run; they come after all jobs that need a worker."""
-        wanted = (job_contexts.c.waiting_for == "rest", JOB_LEASE.free(now), job_contexts.c.due <= now.timestamp())
-        not_full = job_contexts.c.repository.not_in(_full(now, limits.per_repository))
-        query = sa.select(jobs, job_contexts).select_from(BOTH).where(*wanted, not_full).order_by(*IN_TURN).limit(most)
+        wanted = (rest_waits(now), job_contexts.c.repository.not_in(_full(now, limits.per_repository)))
+        query = sa.select(jobs, job_contexts).select_from(BOTH).where(*wanted).order_by(*IN_TURN).limit(most)
         yield from db.execute(query).mappings().all()
 
     def _may_spend(self, db: Connection, row: sa.RowMapping, now: datetime, spent: dict[DailyBudget, MicroUSD]) -> bool:
@@ -507,7 +497,7 @@ class JobQueue:
             values = {"reason": empty.spent_reason, "updated_at": now}
             db.execute(jobs.update().where(jobs.c.id == row["id"]).values(values))
         later = job_contexts.update().where(job_contexts.c.job == row["id"])
-        db.execute(later.values(due=(now + RECHECK_BUDGET_AFTER).timestamp()))
+        db.execute(later.values(due=(now + RECHECK_BUDGET_AFTER).timestamp(), waiting_for="daily_budget"))
         return False
 
     def _end_stopped(self, db: Connection, now: datetime) -> list[str]:
@@ -521,19 +511,19 @@ class JobQueue:
         ended = list(db.execute(stopped.values(values)).scalars())
         if ended:
             db.execute(job_contexts.update().where(job_contexts.c.job.in_(ended)).values(active_key=None))
-        resting = (job_contexts.c.waiting_for == "rest", jobs.c.stop_requested.is_(True), JOB_LEASE.free(now))
+        resting = (HAS_REST, jobs.c.stop_requested.is_(True), JOB_LEASE.free(now))
         rests = db.execute(sa.select(jobs.c.id).select_from(BOTH).where(*resting)).scalars().all()
         return [*ended, *(job_id for job_id in rests if self._end_rest(db, job_id))]
 
     def _store_rest(self, db: Connection, claim: JobClaim, result: dict[str, Any]) -> bool:
-        resting = sa.exists().where(job_contexts.c.job == claim.job, job_contexts.c.waiting_for == "rest")
+        resting = sa.exists().where(job_contexts.c.job == claim.job, HAS_REST)
         mine = jobs.update().where(jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, resting)
         values = {"result": result, "verdict": verdict_of(result), "updated_at": self._clock()}
         return db.execute(mine.values(values)).rowcount == 1
 
     def _end_rest(self, db: Connection, job_id: str) -> bool:
         """False if the job has no rest to run."""
-        mine = job_contexts.update().where(job_contexts.c.job == job_id, job_contexts.c.waiting_for == "rest")
+        mine = job_contexts.update().where(job_contexts.c.job == job_id, HAS_REST)
         if db.execute(mine.values(waiting_for="rest_ended", lease_until=0.0)).rowcount != 1:
             return False
         db.execute(jobs.update().where(jobs.c.id == job_id).values(owner=None, updated_at=self._clock()))
@@ -544,8 +534,9 @@ class JobQueue:
         values = {"owner": owner, "epoch": epoch, "reason": "", "updated_at": self._clock()}
         db.execute(jobs.update().where(jobs.c.id == row["id"]).values(values))
         mine = job_contexts.update().where(job_contexts.c.job == row["id"])
-        db.execute(mine.values(lease_until=until.timestamp(), crashes=crashes))
-        if row["waiting_for"] == "rest":  # what publishing it requested is still to be carried out
+        rest = row["waiting_for"] == "rest"
+        db.execute(mine.values(lease_until=until.timestamp(), crashes=crashes, waiting_for="rest" if rest else ""))
+        if rest:  # what publishing it requested is still to be carried out
             adopt_effects(db, row["id"], epoch, branches=False)
         return JobClaim(row["id"], epoch, owner, resumed=epoch > 1)
 
@@ -558,13 +549,6 @@ class JobQueue:
         values = {"state": "error", "reason": reason, "owner": None, "updated_at": now}
         db.execute(jobs.update().where(jobs.c.id == job_id).values(values))
         db.execute(job_contexts.update().where(job_contexts.c.job == job_id).values(active_key=None))
-
-
-def waits_for_worker(now: datetime) -> sa.ColumnElement[bool]:
-    """True for a job that a worker could claim now, if all limits allowed it."""
-    due = (job_contexts.c.ready.is_(True), job_contexts.c.due <= now.timestamp())
-    needs_work = (jobs.c.state.in_(WORKED_ON), job_contexts.c.handed_over.is_(False), jobs.c.stop_requested.is_(False))
-    return sa.and_(JOB_LEASE.free(now), *due, *needs_work, job_contexts.c.waiting_for != "pull_requests")
 
 
 def jobs_in_progress(db: Connection, now: datetime) -> Counter[int]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import Any, Final, Literal, cast, get_args
+from typing import Any, Final, cast, get_args
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
@@ -15,15 +15,21 @@ from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.job import FINAL, PUBLISHED, STREAMED, Job, JobState, Progress, ProgressKind
 from app.jobs.context import JobContext, ThreadRef, paid_by
-from app.jobs.leases import Lease, is_alive, this_process
+from app.jobs.leases import is_alive, this_process
+from app.jobs.status import (
+    ACTIVE,
+    BEING_PUBLISHED,
+    BOTH,
+    HAS_REST,
+    IN_TURN,
+    REST_ENDED,
+    WAITS_FOR_BASE,
+    WAITS_FOR_PULL_REQUESTS,
+    WaitingFor,
+)
 from app.jobs.tables import TableStore, blobs, job_contexts, jobs, progress, verdict_of, writing
 
 Clock = Callable[[], datetime]
-WaitingFor = Literal["", "money", "pull_requests", "rest", "rest_ended"]
-"""What a job is waiting for: nothing, a higher budget, or a free slot under the pull request limit.
-
-A published job: that a worker runs the `rest` of its suite, or, once that has ended, that this is published.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,28 +339,11 @@ class StoredProgress:
         self._text, self._stored_at = "", monotonic()
 
 
-WORKED_ON: tuple[JobState, ...] = ("queued", "planning", "working", "verifying", "publishing")
-"""States in which a job wants a worker, until it is handed over to the publisher."""
 ALL_JOBS_EVERY = timedelta(minutes=10)
 """Between two queries of all jobs for unposted changes; the others read only jobs that changed within twice that."""
-ACTIVE = job_contexts.c.active_key > ""
-"""Not just `IS NOT NULL`, which SQLite reads the whole table for."""
-BOTH = jobs.join(job_contexts, job_contexts.c.job == jobs.c.id)
-JOB_LEASE: Final = Lease(
-    BOTH, job_contexts.c.job, jobs.c.owner, job_contexts.c.lease_until, claimed=jobs.c.owner.is_not(None)
-)
-AHEAD = timedelta(minutes=30)
-"""How much earlier a job seems to have been requested for each step of its priority. So a job that waits long enough
-comes before every newer one, whatever their priorities."""
-IN_TURN: Final = (job_contexts.c.created_at + job_contexts.c.priority * AHEAD.total_seconds(), jobs.c.id)
-"""The order in which waiting jobs are claimed."""
 NO_QUESTION: Final = sa.not_(jobs.c.key.like("%/ask:%"))
 AFTER_REST: Final = "rest_ended"
 """The `posted_state` of a published job of which the remaining tests have ended: its status is posted again."""
-WAITS_FOR_PULL_REQUESTS: Final = sa.and_(
-    job_contexts.c.waiting_for == "pull_requests", jobs.c.state.in_(WORKED_ON), jobs.c.stop_requested.is_(False)
-)
-"""True for a job that waits until fewer of its repository's pull requests are open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,8 +414,7 @@ class JobQueries:
 
     def without_base_commit(self) -> tuple[JobWithContext, ...]:
         """Jobs whose base commit has not been fetched yet."""
-        waits = job_contexts.c.waiting_for == "pull_requests"
-        return self._all(job_contexts.c.ready.is_(False), jobs.c.state.in_(WORKED_ON), sa.not_(waits))
+        return self._all(WAITS_FOR_BASE)
 
     def waiting_for_pull_requests(self, repository: int | None = None) -> tuple[tuple[str, JobContext], ...]:
         """The jobs, in turn, that wait until fewer pull requests are open, in one repository or in all."""
@@ -438,16 +426,16 @@ class JobQueries:
 
     def handed_over_jobs(self) -> tuple[JobWithContext, ...]:
         """Jobs whose work is done and whose effects are being published."""
-        return self._all(jobs.c.state == "publishing", job_contexts.c.handed_over.is_(True))
+        return self._all(BEING_PUBLISHED)
 
     def ended_rests(self) -> tuple[JobWithContext, ...]:
         """Published jobs whose remaining tests have ended, but whose status was not posted again yet."""
-        return self._all(job_contexts.c.waiting_for == "rest_ended")
+        return self._all(REST_ENDED)
 
     def with_rest(self, repository: int, number: int) -> JobWithContext | None:
         """The published job of an issue, or behind a pull request, of which the rest of the suite is being run."""
         here = sa.or_(job_contexts.c.number == number, _opened(number))
-        return self._first(job_contexts.c.waiting_for == "rest", job_contexts.c.repository == repository, here)
+        return self._first(HAS_REST, job_contexts.c.repository == repository, here)
 
     def opened(self, repository: int, pull: int) -> JobWithContext | None:
         """The newest job that published this pull request, whichever issue it was started on."""

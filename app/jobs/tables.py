@@ -84,9 +84,7 @@ job_contexts = sa.Table(
 `ready`: its base commit was fetched. `due`: when it may start. `crashes`: processes that died on it since its last
 finished step. `handed_over`: the work is done and its effects are requested. `stop_reason`: why somebody asked to stop
 it. `actor`: the id of the person whose daily budget it uses, 0 if the bot started it. `posted_state`, `posted_at`: the
-state that the status comment shows, and since when. `waiting_for`: `money` if a paused job needs a higher budget,
-`pull_requests` if a queued one waits until fewer pull requests are open; of a published one, `rest` until a worker has
-run the rest of its suite, then `rest_ended` until that is published; else empty. Times in seconds since 1970.
+state that the status comment shows, and since when. `waiting_for`: see `app.jobs.status`. Times in seconds since 1970.
 """
 
 # Jobs in progress are few among all that ever were.

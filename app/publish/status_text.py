@@ -19,7 +19,8 @@ from app.core.redaction import find_secrets
 from app.core.text import clip, count
 from app.github.base import MARKED
 from app.jobs.context import JobContext
-from app.jobs.store import JobQueries, JobWithContext, ProgressRow, WaitingFor
+from app.jobs.status import WaitingFor
+from app.jobs.store import JobQueries, JobWithContext, ProgressRow
 from app.llm.ledger import price
 from app.publish.body_edits import marked_state
 from app.publish.effects import (

@@ -17,7 +17,7 @@ from app.github.base import GIVEN
 from app.github.connection import AppConnection, AppCredentials, Connection, GitHubHost, RepositoryId, TokenConnection
 from app.github.models import GitHubIssue, IssueEvent
 from app.jobs.queue import spent
-from app.jobs.store import WORKED_ON
+from app.jobs.status import WORKED_ON
 from app.publish.status_text import read_status
 from app.server.context import ServerContext
 from app.server.github_access import connect

@@ -45,7 +45,8 @@ from app.jobs.job_actions import AGENT, PlanVersions
 from app.jobs.leases import this_process
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.queue import LEASE, JobClaim
-from app.jobs.store import StoredProgress, WaitingFor
+from app.jobs.status import WaitingFor
+from app.jobs.store import StoredProgress
 from app.jobs.tables import is_unreachable
 from app.llm.circuit_breaker import CircuitBreakers
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
@@ -365,7 +366,8 @@ class JobProcess:
         elif isinstance(error, WaitingForUser):
             store.enter(job, error.state, error.message)
         elif isinstance(error, DayBudgetError):
-            self._queue.postpone(self.claim, f"{error.message} {error.hint}", RETRY_AFTER_EMPTY_BUDGET)
+            reason, pause = f"{error.message} {error.hint}", RETRY_AFTER_EMPTY_BUDGET
+            self._queue.postpone(self.claim, reason, pause, waiting_for="daily_budget")
         elif is_for_people(error):
             waiting_for: WaitingFor = "money" if isinstance(error, BudgetError) else ""
             store.enter(job, "paused", f"{error.message} {error.hint}".strip(), waiting_for=waiting_for)

@@ -29,7 +29,7 @@ from app.jobs.leases import this_process
 from app.jobs.lessons import prune_lessons
 from app.jobs.operations import GitHubLimit
 from app.jobs.store import JobBlobs, prune_streamed
-from app.jobs.triggers import prune_audit_log
+from app.jobs.trigger_log import prune_audit_log
 from app.llm.sql_ledger import SqlLedger
 from app.publish.effects import Channel
 from app.publish.notifications import Notifier

@@ -12,7 +12,7 @@ from app.core.task import IssueRef, TaskOrigin
 from app.github.base import ReactionTarget
 from app.github.models import ActorPermission, BotAccount, DiffThread, GitHubIssue, PullRequest
 from app.jobs.store import JobWithContext
-from app.jobs.triggers import Trigger
+from app.jobs.trigger_log import Trigger
 from app.publish.body_edits import FORK_MARK
 from app.triggers.commands import STARTING, AgentCommand, CommandName, CommandOptions
 from app.triggers.events import (

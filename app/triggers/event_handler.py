@@ -21,7 +21,7 @@ from app.github.base import NeedsHumanAction, NoAccess
 from app.github.models import BotAccount, PullRequest
 from app.jobs.job_actions import raised_budget
 from app.jobs.store import JobWithContext
-from app.jobs.triggers import JobMessage, MessageKind, Trigger
+from app.jobs.trigger_log import JobMessage, MessageKind, Trigger
 from app.pipeline.lessons.learning import LessonRefusedError, check_remembered
 from app.publish import replies
 from app.publish.effects import AddReaction, ChangeLabels, Effect, UpdateStatusComment, key_of

@@ -19,7 +19,7 @@ from app.github.permission import refusal
 from app.github.reader import RepositoryReader
 from app.jobs.context import JobContext
 from app.jobs.store import JobQueries, JobWithContext
-from app.jobs.triggers import Trigger
+from app.jobs.trigger_log import Trigger
 from app.publish.status_text import early_key
 from app.triggers.commands import STARTING, VALID_WITHOUT_CONFIG, AgentCommand
 from app.triggers.decisions import (

@@ -26,7 +26,7 @@ from app.github.models import (
     Repository,
 )
 from app.jobs.store import JobWithContext
-from app.jobs.triggers import OWN_DELIVERIES
+from app.jobs.trigger_log import OWN_DELIVERIES
 from app.triggers.commands import parse
 from app.triggers.events import (
     FAILURES,

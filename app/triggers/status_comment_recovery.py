@@ -20,8 +20,9 @@ from app.github.models import IssueComment, WorkflowRunResponse
 from app.github.reader import RepositoryReader
 from app.jobs.context import JobContext
 from app.jobs.leases import this_process
-from app.jobs.store import WORKED_ON, RecoveredJobs
-from app.jobs.triggers import Trigger
+from app.jobs.status import WORKED_ON
+from app.jobs.store import RecoveredJobs
+from app.jobs.trigger_log import Trigger
 from app.publish.effects import Receipt, UpdateStatusComment
 from app.publish.status_text import StatusCommentState, read_status
 from app.repo.git_format import is_full_id

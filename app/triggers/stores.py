@@ -17,7 +17,7 @@ from app.jobs.lessons import SqlLessonStore
 from app.jobs.outcomes import Outcomes
 from app.jobs.queue import JobQueue
 from app.jobs.store import JobBlobs, JobQueries, JobStore
-from app.jobs.triggers import JobMessages, PollCursors, TriggerLog
+from app.jobs.trigger_log import JobMessages, PollCursors, TriggerLog
 from app.publish.outbox import Outbox
 
 if TYPE_CHECKING:

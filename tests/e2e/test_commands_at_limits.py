@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.jobs.triggers import PollCursors
+from app.jobs.trigger_log import PollCursors
 from tests.support.conversation_model import ModelQuestion, called, planned
 from tests.support.e2e_server import E2ERepository, Story
 from tests.support.github.world import Issue

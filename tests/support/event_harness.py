@@ -11,13 +11,14 @@ from sqlalchemy.engine import Engine
 
 from app.github.connection import AppConnection
 from app.jobs.schema import prepare_tables
-from app.jobs.store import JobWithContext, WaitingFor
+from app.jobs.status import WaitingFor
+from app.jobs.store import JobWithContext
 from app.jobs.tables import deliveries as inbox_rows
 from app.jobs.tables import effects as effect_rows
 from app.jobs.tables import jobs as job_rows
 from app.jobs.tables import sqlite_engine
 from app.jobs.tables import triggers as trigger_rows
-from app.jobs.triggers import StoredMessage
+from app.jobs.trigger_log import StoredMessage
 from app.publish.effects import EFFECT_ADAPTER, AddReaction, Effect, Receipt, UpdateStatusComment
 from app.repo.git_store import GitStore
 from app.server.receiver import receiver

@@ -6,7 +6,7 @@ from app.core.job import JobState
 from app.jobs.queue import JobClaim, JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobQueries, JobRow, JobStore
-from app.jobs.triggers import JobMessages, TriggerLog
+from app.jobs.trigger_log import JobMessages, TriggerLog
 from app.publish.outbox import Outbox
 from tests.support.clock import SettableClock
 from tests.support.server_jobs import START, issue_ref, job, job_context, trigger

@@ -18,7 +18,7 @@ from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobQueries, JobStore
 from app.jobs.tables import sqlite_engine
-from app.jobs.triggers import JobMessages
+from app.jobs.trigger_log import JobMessages
 from app.llm.base import Usage
 from app.llm.sql_ledger import SqlLedger
 from app.publish.effects import AddReaction, ChangeLabels, Receipt, UpdateStatusComment

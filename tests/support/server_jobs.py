@@ -7,7 +7,7 @@ from app.config.repository import RepoConfig
 from app.core.job import Budget, Job
 from app.core.task import Issue, IssueRef, Person, Task, TaskOrigin
 from app.jobs.context import JobContext
-from app.jobs.triggers import Trigger
+from app.jobs.trigger_log import Trigger
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 BOT = Person(name="agent-fix[bot]", email="1+agent-fix[bot]@users.noreply.forge.example")

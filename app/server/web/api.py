@@ -31,7 +31,7 @@ from app.jobs.job_actions import (
 from app.jobs.queries import JobFilter, JobOverview, JobPage, JobSummary
 from app.jobs.queue import QueuePlace
 from app.jobs.store import ProgressRow
-from app.jobs.triggers import AuditLog
+from app.jobs.trigger_log import AuditLog
 from app.server.web import api_models as models
 from app.server.web import formatting
 from app.server.web.access import visitor_of

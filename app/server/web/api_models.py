@@ -215,9 +215,9 @@ class ListedJob(ApiBody):
     updated_at: datetime
     at_work: bool
     stop_requested: bool
-    waiting_for: Literal["money", "pull_requests", "rest"] | None = Field(
-        description="What it is waiting for: a higher budget, or fewer open pull requests. `rest`: it is published, and"
-        " its remaining tests are being run."
+    waiting_for: Literal["money", "daily_budget", "pull_requests", "rest"] | None = Field(
+        description="What it is waiting for: a higher budget, room in a daily budget, or fewer open pull requests."
+        " `rest`: it is published, and its remaining tests are being run."
     )
 
 

@@ -42,7 +42,7 @@ from app.jobs.job_actions import JobActions, UnknownJob, WrongState, may_be_appr
 from app.jobs.operations import SLOW, TOO_LONG
 from app.jobs.outcomes import outcome_totals
 from app.jobs.queries import DayCost, JobFilter, JobPage, SortOrder
-from app.jobs.triggers import AuditLog
+from app.jobs.trigger_log import AuditLog
 from app.server.context import ServerContext
 from app.server.web import formatting, metrics
 from app.server.web.access import visitor_of

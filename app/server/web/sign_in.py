@@ -27,7 +27,7 @@ from app.github.models import Account, ActorPermission
 from app.github.permission import refusal
 from app.jobs.accounts import SCOPES, SESSION_LASTS, ApiCaller, WebSession, WebSessions
 from app.jobs.context import JobContext
-from app.jobs.triggers import AuditLog
+from app.jobs.trigger_log import AuditLog
 
 if TYPE_CHECKING:  # its library is imported only if people sign in with GitHub
     from app.github.user_sign_in import GitHubSignIn

@@ -17,7 +17,7 @@ from app import __version__
 from app.jobs.accounts import ApiKeys, WebSessions
 from app.jobs.job_actions import IdempotencyKeys, JobActions
 from app.jobs.tables import DatabaseError
-from app.jobs.triggers import AuditLog
+from app.jobs.trigger_log import AuditLog
 from app.server.context import ServerContext
 from app.server.web.access import METRICS, AccessGuard, PageRules, is_local
 from app.server.web.api import ApiParts, LogStreams

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from app.jobs.operations import OperationsOverview, WaitingJob, longest_stalled
-from app.jobs.queue import DailyBudget, JobClaim, JobQueue, QueueLimits
+from app.jobs.queue import JobClaim, JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobQueries, JobStore
 from app.jobs.tables import deliveries, effects
@@ -153,7 +153,7 @@ def test_job_with_unmade_effects_is_stalled(server: Server) -> None:
 
 
 def test_job_waiting_for_the_daily_budget_is_not_stalled() -> None:
-    standing = WaitingJob("a", 1, "queued", DailyBudget("ada", 1).spent_reason, held=False, ready=True, since=NOW)
+    standing = WaitingJob("a", 1, "queued", "daily_budget", held=False, ready=True, since=NOW)
     assert longest_stalled([standing], LIMITS, None, NOW + timedelta(hours=5)) is None
 
 

@@ -22,7 +22,6 @@ from app.jobs.queue import (
     MAX_CRASHES,
     ORDINARY,
     URGENT,
-    WAITS_FOR_MONEY,
     DailyBudget,
     DayCaps,
     JobClaim,
@@ -32,9 +31,10 @@ from app.jobs.queue import (
     spent,
 )
 from app.jobs.schema import prepare_tables
-from app.jobs.store import AHEAD, ALL_JOBS_EVERY, JobQueries, JobStore
+from app.jobs.status import AHEAD
+from app.jobs.store import ALL_JOBS_EVERY, JobQueries, JobStore
 from app.jobs.tables import job_contexts, writing
-from app.jobs.triggers import JobMessage
+from app.jobs.trigger_log import JobMessage
 from app.llm.base import Usage
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.llm.sql_ledger import SqlLedger, calls
@@ -580,6 +580,9 @@ def test_job_over_the_daily_budget_is_not_started(e2e_server: BudgetHarness, cap
     row = JobStore(e2e_server.engine, e2e_server.clock).get("j2")
     assert row is not None
     assert (claimed is None, row.reason) == (bool(whose), DailyBudget(whose, 1).spent_reason if whose else "")
+    waits = JobQueries(e2e_server.engine, e2e_server.clock).get("j2")
+    assert waits is not None
+    assert waits.waiting_for == ("daily_budget" if whose else "")
 
 
 @pytest.fixture
@@ -594,7 +597,7 @@ def server_context(tmp_path: Path) -> Iterator[ServerContext]:
     ("error", "state", "waiting_for"),
     [
         (BudgetError("The next call could pass the cap.", hint="Raise it."), "paused", "money"),
-        (DayBudgetError(f"{WAITS_FOR_MONEY}ada is spent."), "queued", ""),
+        (DayBudgetError("The day's budget of ada is spent."), "queued", "daily_budget"),
         (ModelError("No key for the budget model.", kind="give_up", reason="no_key"), "paused", ""),
     ],
 )
@@ -618,7 +621,7 @@ def test_only_budget_errors_make_a_job_wait_for_money(
         assert server_context.queue.claim("w1", QueueLimits(1, 1)) is None, (
             "not before the day's money may have come back"
         )
-        assert found.row.reason.startswith(WAITS_FOR_MONEY)
+        assert found.row.reason.startswith("The day's budget")
 
 
 def test_lost_sandbox_is_retried_a_limited_number_of_times(server_context: ServerContext) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from app.jobs.accounts import ApiKeys
-from app.jobs.triggers import AuditLog, insert_trigger, prune_audit_log
+from app.jobs.trigger_log import AuditLog, insert_trigger, prune_audit_log
 from app.server.web.pages import AUDIT_SHOWN
 from tests.support.server_jobs import trigger
 from tests.support.web_client import WebClient

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.jobs.job_actions import JobRequests, PlanVersions, ProgramRequest
-from app.jobs.triggers import AuditLog
+from app.jobs.trigger_log import AuditLog
 from tests.support.seeded_database import PLAN
 from tests.support.web_client import WebClient, web_client
 

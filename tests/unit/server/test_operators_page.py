@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from app.jobs.operations import GitHubLimit, OperationsOverview
 from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.tables import deliveries, effects, job_contexts, jobs
-from app.jobs.triggers import AuditLog
+from app.jobs.trigger_log import AuditLog
 from tests.support.server_jobs import issue_ref, job, job_context, trigger
 from tests.support.web_client import NOW, WebClient, web_client
 

@@ -15,7 +15,7 @@ from app.core.task import Issue
 from app.core.verification import Execution, Reproduction
 from app.jobs.store import JobBlobs
 from app.jobs.tables import job_contexts, jobs
-from app.jobs.triggers import Trigger
+from app.jobs.trigger_log import Trigger
 from app.llm.sql_ledger import calls, job_costs
 from app.publish.effects import Effect, Receipt, UpdateStatusComment
 from app.publish.outbox import Outbox

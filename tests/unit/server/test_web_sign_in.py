@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from app.jobs.accounts import SESSION_LASTS
 from app.jobs.job_actions import PlanVersions
 from app.jobs.tables import audit_log, web_sessions
-from app.jobs.triggers import AuditLog
+from app.jobs.trigger_log import AuditLog
 from app.server.web.sign_in import MAX_FAILURES, RIGHTS_LAST, RIGHTS_LAST_AT_MOST
 from tests.support.github.faults import Fault
 from tests.support.seeded_database import PLAN

@@ -11,7 +11,7 @@ from app.jobs.inbox import MAX_ATTEMPTS, Delivery, Inbox
 from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.store import JobQueries, JobStore
 from app.jobs.tables import metadata
-from app.jobs.triggers import PollCursors, Trigger, TriggerLog
+from app.jobs.trigger_log import PollCursors, Trigger, TriggerLog
 from app.publish.effects import Receipt, UpdateStatusComment
 from app.publish.outbox import Outbox, StaleEpoch, name_without_job
 from tests.support import server_jobs as made

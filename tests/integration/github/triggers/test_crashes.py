@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.jobs.queue import JobQueue
-from app.jobs.triggers import JobMessages, TriggerLog
+from app.jobs.trigger_log import JobMessages, TriggerLog
 from app.publish.outbox import Outbox
 from app.triggers.event_handler import EventHandler
 from app.triggers.events import Event, read

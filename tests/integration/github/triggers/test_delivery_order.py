@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from app.jobs.triggers import TriggerDecision, TriggerLog
+from app.jobs.trigger_log import TriggerDecision, TriggerLog
 from app.triggers.event_handler import EventHandler
 from app.triggers.events import read
 from app.triggers.github_clients import GitHubClients

@@ -7,7 +7,7 @@ import pytest
 from app.core.job import Budget, JobResult
 from app.core.plan import Plan, render_plan_file
 from app.jobs.queue import QueueLimits
-from app.jobs.store import WaitingFor
+from app.jobs.status import WaitingFor
 from tests.support.event_harness import EventHarness, event_harness
 from tests.support.github.world import Comment
 

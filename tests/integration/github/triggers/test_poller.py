@@ -3,7 +3,7 @@
 import pytest
 
 from app.config.repository import DIRECTORY
-from app.jobs.triggers import OWN_DELIVERIES
+from app.jobs.trigger_log import OWN_DELIVERIES
 from app.triggers.poller import pause_between
 from tests.support.event_harness import EventHarness
 from tests.support.github.faults import Fault

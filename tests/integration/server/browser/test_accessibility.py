@@ -14,7 +14,7 @@ from app.jobs.accounts import WebSessions
 from app.jobs.job_actions import PlanVersions
 from app.jobs.operations import GitHubLimit, OperationsOverview
 from app.jobs.queue import QueueLimits
-from app.jobs.triggers import AuditLog
+from app.jobs.trigger_log import AuditLog
 from app.server.app_setup import SetupPage
 from app.server.web.sign_in import MAX_FAILURES
 from tests.integration.server.browser.chromium import axe_core
