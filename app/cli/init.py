@@ -18,6 +18,7 @@ from app.config.settings import Settings, read_settings
 from app.core.errors import AgentFixError, ExitCode, IssueError, OutputError
 from app.core.issue_file import IssueAddress, where_issue
 from app.core.model_usage import DOLLAR, parse_usd
+from app.core.redaction import secret_part
 from app.core.text import plain
 from app.llm.providers import PROVIDERS, route
 from app.repo.git_command import Git
@@ -173,7 +174,10 @@ def next_steps(facts: RepositoryFacts, choices: Choices, written: Sequence[str])
     if key and key not in IN_WORKFLOW:
         steps.append(f"# then add {key}=${{{{ secrets.{key} }}}} to `model-keys` in {WORKFLOW}")
     steps.append(f"gh variable set AGENT_FIX_MODEL --body {shlex.quote(choices.model)}{where}")
-    if choices.api_base:
+    if secret_part(choices.api_base):  # a variable would be shown in logs
+        steps.append(f"gh secret set OPENAI_API_BASE{where}")
+        steps.append(f"# then write secrets.OPENAI_API_BASE in place of vars.OPENAI_API_BASE in {WORKFLOW}")
+    elif choices.api_base:
         steps.append(f"gh variable set OPENAI_API_BASE --body {shlex.quote(choices.api_base)}{where}")
     steps.append(f"gh label create agent-fix --force{where}")
     if facts.github is None:

@@ -61,6 +61,16 @@ def test_without_a_remote_on_github_no_step_needs_one(
         assert step not in shown
 
 
+def test_an_endpoint_with_a_password_is_a_secret_and_is_not_printed(
+    repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_BASE", "https://us:hidden-word@models.example/v1")
+    assert run(repository, "--model", "openai/ours") == 0
+    shown = capsys.readouterr()
+    assert "hidden-word" not in shown.out + shown.err
+    assert "gh secret set OPENAI_API_BASE --repo ada/sample\n" in shown.out
+
+
 def test_existing_files_are_kept(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (repository / SOURCE).parent.mkdir()
     (repository / SOURCE).write_text("model: openai/mine\n")
