@@ -315,6 +315,7 @@ async def test_pytest_is_installed_where_a_candidate_runs_it() -> None:
         ({"pyproject.toml": BUILD, "test_a.py": "import pytest"}, "", ["pip install -e . pytest"]),
         ({"pyproject.toml": BUILD}, "2024-02-03", ["pip install uv", "uv pip install --exclude-newer 2024-02-03 -e ."]),
         ({"package.json": PACKAGE, "package-lock.json": "{}"}, "", ["npm ci"]),
+        ({"package.json": PACKAGE, "package-lock.json": "{}", "yarn.lock": ""}, "", ["npm ci"]),
         (
             {"package.json": PACKAGE, "yarn.lock": ""},
             "",

@@ -2,9 +2,10 @@
 
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -43,6 +44,7 @@ _YARN_CLASSIC = (
     r"""sed -i -E "s|^(  resolved \")https?://[^/]+/|\1${npm_config_registry%/}/|" yarn.lock; } && """
     "yarn install --frozen-lockfile --non-interactive"
 )
+_YARN_RELAXED = "yarn install --non-interactive --ignore-scripts --ignore-engines"
 # The modern yarn reads no proxy from the usual variables, and may rewrite an older lock file (in a temporary tree).
 _YARN_MODERN = 'YARN_HTTP_PROXY="$HTTP_PROXY" YARN_HTTPS_PROXY="$HTTPS_PROXY" yarn install --no-immutable'
 _PNPM_BY_FORMAT = {"5": "7", "6": "8", "9": "10"}
@@ -68,15 +70,128 @@ NODE_ENVIRONMENT = (
 )
 
 
+class InstallAttempts(NamedTuple):
+    """How a package manager installs: each of `commands` is for when the one before it fails.
+
+    `bring` installs the manager if the machine has none. `last` is repeated without what no index has (empty: the last
+    command), and `short` is what a person would write (empty: the first command).
+    """
+
+    commands: tuple[str, ...]
+    bring: tuple[str, ...] = ()
+    last: str = ""
+    short: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInstall:
+    """The packages at `root` (`""` or `"server/"`) and those of its workspace, as they were at the date `before`."""
+
+    files: ManifestFiles
+    root: str
+    tools: Collection[str]
+    before: str
+    members: tuple[str, ...]
+
+    def commands(self, absent: Collection[str]) -> tuple[str, ...]:
+        """The install command, after one that brings its package manager if this machine has none.
+
+        If it fails, it is tried without the packages' own scripts, which may want to download more, then without the
+        lock file, with the packages of its time, and in the end without the development dependencies that no index has.
+        """
+        forget = (f"node -e {shlex.quote(program('node_forget.js'))} {shlex.join(absent)}",) if absent else ()
+        attempts = self._attempts(frozen=not absent)
+        last = shlex.quote(attempts.last or attempts.commands[-1])
+        install = f"{' || '.join(attempts.commands)} || node {_LEAVE_OUT_PLACE} {last} {shlex.quote(ABSENT)}"
+        leave_out = f"printf %s {shlex.quote(program('node_leave_out.js'))} > {_LEAVE_OUT_PLACE}"
+        return tuple(self._inside(command) for command in (*forget, *attempts.bring, leave_out, install))
+
+    def short(self) -> tuple[str, ...]:
+        """The install command that is tried first, after one that brings its package manager."""
+        attempts = self._attempts(frozen=True)
+        plain = (*attempts.bring, attempts.short or attempts.commands[0])
+        return tuple(self._inside(command.replace(f" {_QUIET}", "")) for command in plain)
+
+    def executes(self) -> bool:
+        """Whether the package manager executes something in the tree."""
+        if f"{self.root}.pnpmfile.cjs" in self.files or _CARRIED.search(self._text(".yarnrc.yml")):
+            return True
+        return any(
+            f"{directory}binding.gyp" in self.files
+            or not _AT_INSTALL.isdisjoint(table(self.files.json(f"{directory}package.json"), "scripts"))
+            for directory in (self.root, *self.members)
+        )
+
+    def manifests(self) -> tuple[str, ...]:
+        """The files that decide the result."""
+        if self.executes():
+            return tuple(self.files)
+        own = (f"{self.root}{name}" for name in NODE_MANIFESTS)
+        return (*own, *(f"{member}package.json" for member in self.members))
+
+    def directories(self) -> tuple[str, ...]:
+        """Every `node_modules` that there may be: a script of the project may install what no workspace declares."""
+        found = [self.root, *self.members]
+        if self.executes():
+            below = [name for name in _package_directories(self.files) if name.startswith(self.root)]
+            found += [name for name in below if NOT_THE_PROJECT.isdisjoint(name.split("/"))][:MAX_PACKAGES]
+        return tuple(f"{directory}node_modules" for directory in dict.fromkeys(found))
+
+    def _attempts(self, *, frozen: bool) -> InstallAttempts:
+        before = f" --before {self.before}" if self.before else ""
+        dated = f"npm install --no-package-lock --ignore-scripts --legacy-peer-deps {_QUIET}{before}"
+        if self._has(*_NPM_LOCKS):
+            return InstallAttempts((f"npm ci {_QUIET}", f"npm ci --ignore-scripts --legacy-peer-deps {_QUIET}", dated))
+        if self._has("pnpm-lock.yaml"):
+            lock = "--frozen-lockfile" if frozen else "--no-frozen-lockfile"
+            relaxed = "pnpm install --no-frozen-lockfile --ignore-scripts"
+            written = _LOCK_VERSION.search(self._text("pnpm-lock.yaml"))
+            pnpm = self._named_version("pnpm") or f"pnpm@{_PNPM_BY_FORMAT.get(written[1] if written else '', '10')}"
+            return InstallAttempts((f"pnpm install {lock}", relaxed), self._bring(pnpm, "pnpm"))
+        if self._has("yarn.lock"):
+            modern = "__metadata:" in self._text("yarn.lock")
+            commands = (_YARN_MODERN,) if modern else (_YARN_CLASSIC, _YARN_RELAXED)
+            short = "yarn install" if modern else "yarn install --frozen-lockfile"
+            return InstallAttempts((*commands, dated), self._bring(self._yarn(modern=modern), "yarn"), short=short)
+        if self._has(*_BUN_LOCKS) or self._named_version("bun"):
+            relaxed = "bun install --ignore-scripts"
+            bun = self._bring(self._named_version("bun") or "bun", "bun")
+            return InstallAttempts(("bun install --frozen-lockfile", relaxed, dated), bun, relaxed)
+        return InstallAttempts((f"npm install --no-package-lock {_QUIET}{before}", dated))
+
+    def _has(self, *names: str) -> bool:
+        return any(f"{self.root}{name}" in self.files for name in names)
+
+    def _text(self, name: str) -> str:
+        return self.files.text(f"{self.root}{name}")
+
+    def _inside(self, command: str) -> str:
+        return f"cd {shlex.quote(self.root)} && {command}" if self.root else command
+
+    def _bring(self, package: str, tool: str) -> tuple[str, ...]:
+        return () if tool in self.tools else (f"{_GLOBAL} {shlex.quote(package)}",)
+
+    def _yarn(self, *, modern: bool) -> str:
+        """Classic yarn also starts the release that a modern project contains; without one, its npm package."""
+        if not modern or "yarnPath:" in self._text(".yarnrc.yml"):
+            return "yarn@1"
+        return "@yarnpkg/cli-dist@" + (self._named_version("yarn").removeprefix("yarn@") or "4")
+
+    def _named_version(self, tool: str) -> str:
+        """`pnpm@9.1.0` if package.json's `packageManager` says so, else empty."""
+        package = self.files.json(f"{self.root}package.json")
+        found = _PACKAGE_MANAGER.match(str(package.get("packageManager", "")))
+        return found[0] if found and found[1] == tool else ""
+
+
 def node_install_steps(files: ManifestFiles, tools: Collection[str], choice: SetupChoice) -> list[InstallStep]:
-    found = []
+    found: list[InstallStep] = []
     for root in project_roots(files, ["package.json"]):
-        members = workspace_members(files, root)
-        packages = [files.json(f"{directory}package.json") for directory in (root, *members)]
+        install = NodeInstall(files, root, tools, choice.before, workspace_members(files, root))
+        packages = [files.json(f"{directory}package.json") for directory in (root, *install.members)]
         programs = "" if root else " ".join(_global_packages(files))
-        if not (programs or choice.node) and not any(
-            package.get(name) for package in packages for name in _DEPENDENCIES
-        ):
+        needed = any(package.get(name) for package in packages for name in _DEPENDENCIES)
+        if not (programs or choice.node or needed):
             continue
         if "npm" not in tools:
             found.append(
@@ -84,30 +199,17 @@ def node_install_steps(files: ManifestFiles, tools: Collection[str], choice: Set
             )
             continue
         node = (_bring_node(choice.node),) if choice.node and not found else ()
-        inside = f"cd {shlex.quote(root)} && " if root else ""
-        absent = _from_git(files.json(f"{root}package.json"))
+        others = (f"{_GLOBAL} {programs} || echo 'what CI installs beside it cannot be had'",) if programs else ()
+        absent = _from_git(packages[0])
         found.append(
             InstallStep(
                 "npm",
-                commands=(
-                    *node,
-                    *(f"{inside}{command}" for command in _commands(files, root, tools, choice.before, absent)),
-                    *(
-                        (f"{_GLOBAL} {programs} || echo 'what CI installs beside it cannot be had'",)
-                        if programs
-                        else ()
-                    ),
-                ),
-                short=(*node, *(f"{inside}{command}" for command in _short(files, root, tools, choice.before))),
+                commands=(*node, *install.commands(absent), *others),
+                short=(*node, *install.short()),
                 tools=("node",),
-                manifests=tuple(files)
-                if _executes(files, root, members)
-                else (
-                    *(f"{root}{name}" for name in NODE_MANIFESTS),
-                    *(f"{member}package.json" for member in members),
-                ),
+                manifests=install.manifests(),
                 environment=(*NODE_ENVIRONMENT, *((_HEADERS,) if choice.node.isdigit() else ())),
-                directories=tuple(f"{directory}node_modules" for directory in _packages(files, root, members)),
+                directories=install.directories(),
                 notes=tuple(
                     f"{name} is left out, as it can only be had from git ({where})" for name, where in absent.items()
                 ),
@@ -137,37 +239,19 @@ def _global_packages(files: ManifestFiles) -> list[str]:
     return [shlex.quote(word) for word in named][:MAX_GLOBAL]
 
 
-def _executes(files: ManifestFiles, root: str, members: Collection[str]) -> bool:
-    """Whether the package manager executes something in the tree."""
-    if f"{root}.pnpmfile.cjs" in files or _CARRIED.search(files.text(f"{root}.yarnrc.yml")):
-        return True
-    return any(
-        f"{directory}binding.gyp" in files
-        or not _AT_INSTALL.isdisjoint(table(files.json(f"{directory}package.json"), "scripts"))
-        for directory in (root, *members)
-    )
-
-
 def workspace_members(files: ManifestFiles, root: str) -> tuple[str, ...]:
     """Directories (with a trailing slash) of a workspace's packages, each of which may get its own `node_modules`."""
     declared = files.json(f"{root}package.json").get("workspaces", [])
     patterns = texts(declared.get("packages") if isinstance(declared, dict) else declared)
     patterns += _pnpm_patterns(files.text(f"{root}pnpm-workspace.yaml"))
     wanted = [pattern.removeprefix("./").rstrip("/") for pattern in patterns if not pattern.startswith("!")]
-    directories = [path.removesuffix("package.json") for path in files if path.endswith("/package.json")]
-    below = [name for name in directories if name.startswith(root) and "node_modules/" not in name and name != root]
+    below = (name for name in _package_directories(files) if name.startswith(root) and name != root)
+    below = (name for name in below if "node_modules/" not in name)
     return tuple(name for name in below if any(is_member(name[len(root) :].rstrip("/"), each) for each in wanted))
 
 
-def _packages(files: ManifestFiles, root: str, members: Collection[str]) -> tuple[str, ...]:
-    """Every directory that may get a `node_modules`: a script of the project may install what no workspace declares."""
-    if not _executes(files, root, members):
-        return (root, *members)
-    below = [
-        path.removesuffix("package.json") for path in files if path.startswith(root) and path.endswith("/package.json")
-    ]
-    others = [name for name in below if NOT_THE_PROJECT.isdisjoint(name.split("/"))][:MAX_PACKAGES]
-    return tuple(dict.fromkeys((root, *members, *others)))
+def _package_directories(files: ManifestFiles) -> Iterator[str]:
+    return (path.removesuffix("package.json") for path in files if path.endswith("/package.json"))
 
 
 def _pnpm_patterns(text: str) -> list[str]:
@@ -187,79 +271,3 @@ def _from_git(package: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(wanted, str) and _GIT.match(wanted)
     }
     return dict(sorted(found.items()))
-
-
-def _commands(
-    files: ManifestFiles, root: str, tools: Collection[str], before: str, absent: Collection[str]
-) -> tuple[str, ...]:
-    """The install command, after one that brings its package manager if this machine has none.
-
-    If it fails, it is tried without the packages' own scripts, which may want to download more, then without
-    the lock file, with the packages of its time, and in the end without the development dependencies that no index has.
-    """
-    forget = (f"node -e {shlex.quote(program('node_forget.js'))} {shlex.join(absent)}",) if absent else ()
-    dated = f"npm install --no-package-lock --ignore-scripts --legacy-peer-deps {_QUIET}"
-    dated += f" --before {before}" if before else ""
-    if any(f"{root}{lock}" in files for lock in _NPM_LOCKS):
-        install = f"npm ci {_QUIET} || npm ci --ignore-scripts --legacy-peer-deps {_QUIET} || {dated}"
-        return (*forget, *_leaving_out(install, dated))
-    if f"{root}pnpm-lock.yaml" in files:
-        frozen = "--no-frozen-lockfile" if absent else "--frozen-lockfile"
-        relaxed = "pnpm install --no-frozen-lockfile --ignore-scripts"
-        install = f"pnpm install {frozen} || {relaxed}"
-        return (*forget, *_bring(_pnpm(files, root), "pnpm", tools), *_leaving_out(install, relaxed))
-    if f"{root}yarn.lock" in files:
-        lock = files.text(f"{root}yarn.lock")
-        modern = "__metadata:" in lock
-        install = _YARN_MODERN if modern else _YARN_CLASSIC
-        if not modern:
-            install += " || yarn install --non-interactive --ignore-scripts --ignore-engines"
-        install = f"{{ {install}; }} || {dated}"
-        return (*forget, *_bring(_yarn(files, root, modern=modern), "yarn", tools), *_leaving_out(install, dated))
-    if any(f"{root}{lock}" in files for lock in _BUN_LOCKS) or _named_version(files, root, "bun"):
-        relaxed = "bun install --ignore-scripts"
-        install = f"bun install --frozen-lockfile || {relaxed} || {dated}"
-        bun = _named_version(files, root, "bun") or "bun"
-        return (*forget, *_bring(bun, "bun", tools), *_leaving_out(install, relaxed))
-    dated_first = f"npm install --no-package-lock {_QUIET}" + (f" --before {before}" if before else "")
-    return (*forget, *_leaving_out(f"{dated_first} || {dated}", dated))
-
-
-def _short(files: ManifestFiles, root: str, tools: Collection[str], before: str) -> tuple[str, ...]:
-    """The install command that is tried first, after one that brings its package manager."""
-    *others, install = _commands(files, root, tools, before, ())
-    first = install.partition(" || ")[0].replace(f" {_QUIET}", "")
-    if f"{root}yarn.lock" in files and " || " in install:
-        first = "yarn install" if "__metadata:" in files.text(f"{root}yarn.lock") else "yarn install --frozen-lockfile"
-    return (*(command.replace(f" {_QUIET}", "") for command in others if not command.startswith("printf")), first)
-
-
-def _leaving_out(install: str, last: str) -> tuple[str, str]:
-    """`install`, and if it fails `last` again without what cannot be fetched."""
-    return (
-        f"printf %s {shlex.quote(program('node_leave_out.js'))} > {_LEAVE_OUT_PLACE}",
-        f"{install} || node {_LEAVE_OUT_PLACE} {shlex.quote(last)} {shlex.quote(ABSENT)}",
-    )
-
-
-def _bring(package: str, tool: str, tools: Collection[str]) -> tuple[str, ...]:
-    return () if tool in tools else (f"{_GLOBAL} {shlex.quote(package)}",)
-
-
-def _pnpm(files: ManifestFiles, root: str) -> str:
-    """The version that the project names, or the one that wrote its lock file's format."""
-    written = _LOCK_VERSION.search(files.text(f"{root}pnpm-lock.yaml"))
-    return _named_version(files, root, "pnpm") or f"pnpm@{_PNPM_BY_FORMAT.get(written[1] if written else '', '10')}"
-
-
-def _yarn(files: ManifestFiles, root: str, *, modern: bool) -> str:
-    """Classic yarn also starts the release that a modern project contains; without one, its npm package."""
-    if not modern or "yarnPath:" in files.text(f"{root}.yarnrc.yml"):
-        return "yarn@1"
-    return "@yarnpkg/cli-dist@" + (_named_version(files, root, "yarn").removeprefix("yarn@") or "4")
-
-
-def _named_version(files: ManifestFiles, root: str, tool: str) -> str:
-    """`pnpm@9.1.0` if package.json's `packageManager` says so, else empty."""
-    found = _PACKAGE_MANAGER.match(str(files.json(f"{root}package.json").get("packageManager", "")))
-    return found[0] if found and found[1] == tool else ""
