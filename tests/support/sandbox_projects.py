@@ -13,7 +13,7 @@ import pytest
 
 from app.core.patch import FileChange, Mode, Patch
 from app.sandbox.base import CompletedCommand, Sandbox, SandboxCommand, SandboxProvider, SandboxSpec, SetupPlan
-from app.sandbox.setup.package_hosts import asked_once
+from app.sandbox.setup.package_clients import asked_once
 from app.sandbox.setup.plan import plan_setup
 from app.sandbox.workspaces import normalize_mtimes
 from app.verify.overlay import Overlay

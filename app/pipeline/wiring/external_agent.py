@@ -25,8 +25,7 @@ from app.llm.replay import PREFIX
 from app.pipeline.wiring.sandboxes import make_provider
 from app.sandbox.base import SandboxSpec, SetupPlan
 from app.sandbox.bubblewrap.toolchains import installed_pythons, newer_pythons
-from app.sandbox.setup.package_clients import PackageClients, locate
-from app.sandbox.setup.package_hosts import asked_once
+from app.sandbox.setup.package_clients import PackageClients, asked_once, locate
 from app.sandbox.setup.plan import FindTool, find_tool_for_sandbox, plan_tools
 
 SOCKET = "model.sock"

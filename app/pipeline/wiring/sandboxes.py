@@ -21,9 +21,10 @@ from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.sandbox.bubblewrap.toolchains import installed_nodes, installed_pythons
 from app.sandbox.container.provider import ContainerProvider
 from app.sandbox.host_directories import remove_tree
-from app.sandbox.setup.package_clients import PackageClients, ask
-from app.sandbox.setup.package_hosts import (
+from app.sandbox.setup.package_clients import (
     PYTHON,
+    PackageClients,
+    ask,
     ask_for_containers,
     ask_reachable,
     asked_once,

@@ -54,6 +54,7 @@ from app.sandbox.machine.sandbox import MachineSandbox
 from app.sandbox.machine.socket_tunnel import SocketTunnel
 from app.sandbox.probe import Launch, ProbeContext, proven
 from app.sandbox.probe import checks as attacks
+from app.sandbox.setup.package_clients import CERTIFICATE_FILES, CERTIFICATE_VARIABLES
 from app.sandbox.setup.package_tools import SYSTEM_TOOLS
 from app.sandbox.setup.run_commands import to_repeat
 
@@ -235,19 +236,12 @@ SYSTEM_CERTIFICATES = (
     Path("/etc/ssl/cert.pem"),
 )
 """Where distributions and macOS keep the machine's trusted certificates."""
-CERTIFICATE_VARIABLES = (
-    *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"),
-    *("CARGO_HTTP_CAINFO", "PIP_CERT"),
-)
-"""Variables that name what a client trusts; no repository can set them."""
-CERTIFICATES = frozenset({*CERTIFICATE_VARIABLES, "SSL_CERT_DIR", "npm_config_cafile"})
-"""Variables that name a file of this machine, which commands after the set-up cannot use."""
 
 
 async def copy_certificates(machine: Machine, environment: Mapping[str, str]) -> dict[str, str]:
     """A set-up's variables, with copies of the files that name certificates, or the system's if none is named."""
-    variables = {name: value for name, value in environment.items() if name not in CERTIFICATES}
-    for name in sorted(CERTIFICATES & environment.keys()):
+    variables = {name: value for name, value in environment.items() if name not in CERTIFICATE_VARIABLES}
+    for name in sorted(environment.keys() & set(CERTIFICATE_VARIABLES)):
         content = await asyncio.to_thread(_file, Path(environment[name]))
         if content is not None:
             variables[name] = f"{CERTIFICATE_PLACE}/{name}"
@@ -256,7 +250,7 @@ async def copy_certificates(machine: Machine, environment: Mapping[str, str]) ->
         content = await asyncio.to_thread(_file, path)
         if content is not None:
             await machine.upload(f"{CERTIFICATE_PLACE}/system", content)
-            return {**dict.fromkeys(CERTIFICATE_VARIABLES, f"{CERTIFICATE_PLACE}/system"), **variables}
+            return {**dict.fromkeys(CERTIFICATE_FILES, f"{CERTIFICATE_PLACE}/system"), **variables}
     return variables
 
 
@@ -517,7 +511,7 @@ class ContainerProvider:
         if left_out is None:
             left_out = await self._create(builder, spec, on_output)
         planned = dict(spec.setup.environment if spec.setup else ())
-        usable_variables = {name: value for name, value in planned.items() if name not in CERTIFICATES}
+        usable_variables = {name: value for name, value in planned.items() if name not in CERTIFICATE_VARIABLES}
         environment = {**builder.image.variables(), **usable_variables, **dict(WORK_ENVIRONMENT)}
         return MachineSandbox(
             machine, spec.key, spec.limits, environment, left_out=left_out, model_socket=spec.model_socket

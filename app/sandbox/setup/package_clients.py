@@ -1,20 +1,25 @@
-"""Asks pip and cargo on this machine for the index and the settings that they use."""
+"""Asks this machine's own clients which package indexes they use, so that a private mirror works by itself."""
 
 import asyncio
 import contextlib
 import json
 import os
 import re
+import shutil
 import tomllib
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urldefrag, urlsplit
+from xml.etree import ElementTree
 
 from app.core.scratch import scratch
+from app.sandbox.egress.allow_list import address_of, is_internal_name, parse_rule
+from app.sandbox.setup.ecosystems.compiled import MIRROR
 
 SECONDS = 30.0
 """The time a client has to answer (half a second is usual, ten on a busy machine), else it is treated as not there."""
@@ -127,7 +132,7 @@ async def ask(
 
 
 # Runs in the interpreter that is asked; its pip may be of any age: newer ones nest their settings by file.
-_SCRIPT = """
+_PIP_QUESTION = """
 import json
 from pip._internal.configuration import Configuration
 from pip._internal.models.index import PyPI
@@ -139,7 +144,7 @@ for key, value in configuration.items():
 print(json.dumps({"index": PyPI.url, "files": PyPI.file_storage_domain, "settings": settings}))
 """
 _SECTIONS = (":env:", "install", "global")
-_PASSED_ON = ("trusted-host", "cert", "default-timeout", "timeout", "no-index", "prefer-binary")
+_PIP_SETTINGS = ("trusted-host", "cert", "default-timeout", "timeout", "no-index", "prefer-binary")
 _HREF = re.compile(rb"""href\s*=\s*["']([^"'<>]+)["']""", re.IGNORECASE)
 _PAGES_READ = 3
 
@@ -147,7 +152,7 @@ _PAGES_READ = 3
 async def ask_pip(environment: Mapping[str, str], interpreters: Sequence[Path | str]) -> PackageClients:
     """The first interpreter with pip answers."""
     for interpreter in interpreters:
-        answer = await ask([str(interpreter), "-c", _SCRIPT], environment)
+        answer = await ask([str(interpreter), "-c", _PIP_QUESTION], environment)
         if answer is not None:
             return read_pip(json.loads(answer))
     return PackageClients()
@@ -159,7 +164,7 @@ def read_pip(answer: dict[str, Any]) -> PackageClients:
     hosts: list[str] = []
     directories: list[Path] = []
     problems: list[ClientProblem] = []
-    variables = {f"PIP_{name.upper().replace('-', '_')}": _setting(answer["settings"], name) for name in _PASSED_ON}
+    variables = {f"PIP_{name.upper().replace('-', '_')}": _setting(answer["settings"], name) for name in _PIP_SETTINGS}
     for name, value in settings.items():
         kept = []
         for location in map(locate, value.split()):
@@ -221,6 +226,56 @@ def _branch(index: Path, target: Path) -> Path:
         return index
     shared = Path(os.path.commonpath([index, target]))
     return shared / target.relative_to(shared).parts[0]
+
+
+_NPM_SETTINGS = {
+    "strict-ssl": "npm_config_strict_ssl",
+    "nodedir": "npm_package_config_node_gyp_nodedir",  # npm no longer knows the setting, but node-gyp does
+}
+
+
+async def ask_node(environment: Mapping[str, str]) -> PackageClients:
+    """npm gives all settings in one answer; the others are asked for their own default, which may be another host."""
+    npm, *others = await asyncio.gather(
+        ask(["npm", "config", "list", "--json"], environment),
+        ask(["yarn", "config", "get", "registry"], environment),
+        ask(["yarn", "config", "get", "npmRegistryServer"], environment),
+        ask(["pnpm", "config", "get", "registry"], environment),
+    )
+    found = [PackageClients()] if npm is None else [read_npm(json.loads(npm))]
+    origins = [locate(other.strip()).origin for other in others if other is not None]
+    return merge([*found, PackageClients(hosts=tuple(origin for origin in origins if origin))])
+
+
+def read_npm(settings: dict[str, Any]) -> PackageClients:
+    """Registries (also those of single scopes) and the settings without which they would not be trusted."""
+    hosts: list[str] = []
+    variables: dict[str, str] = {}
+    problems: list[ClientProblem] = []
+    for name, value in settings.items():
+        if name != "registry" and not (name.startswith("@") and name.endswith(":registry")):
+            continue
+        location = locate(str(value))
+        if location.credentials:
+            problems.append(credentials_problem("npm", location, fatal=name == "registry"))
+        elif location.origin:
+            hosts.append(location.origin)
+            variables[f"npm_config_{name}"] = location.url
+            if name == "registry":
+                variables["YARN_NPM_REGISTRY_SERVER"] = location.url.rstrip("/")
+    for name, variable in _NPM_SETTINGS.items():
+        value = settings.get(name)
+        if value is not None and value is not True:
+            variables[variable] = str(value).lower() if value is False else str(value)
+    authorities = str(settings.get("cafile") or "")
+    if authorities:
+        variables["npm_config_cafile"] = authorities
+    return PackageClients(
+        hosts=tuple(hosts),
+        environment=tuple(variables.items()),
+        directories=(Path(authorities),) if authorities else (),
+        problems=tuple(problems),
+    )
 
 
 _CRATE = """\
@@ -343,3 +398,178 @@ def _downloads(index: str, proxy: str) -> IndexLocation:
             return locate(str(json.loads(response.read(65536)).get("dl", "")))
     except (OSError, ValueError):
         return IndexLocation("")
+
+
+_MAVEN_DEFAULTS = "org/apache/maven/model/pom-4.0.0.xml"
+_MIRRORED = frozenset({"*", "central", "external:*"})
+
+
+async def ask_maven(environment: Mapping[str, str]) -> PackageClients:
+    return await asyncio.to_thread(_read, environment)
+
+
+def _read(environment: Mapping[str, str]) -> PackageClients:
+    """Settings and defaults are read instead of asked for: Maven would have to download a plug-in to answer."""
+    program = shutil.which("mvn", path=environment.get("PATH") or os.defpath)
+    if program is None:
+        return PackageClients()
+    home = Path(program).resolve().parents[1]
+    user = Path(environment.get("HOME", "/nonexistent")) / ".m2/settings.xml"
+    for settings in (user, home / "conf/settings.xml"):
+        for mirrored, url in _mirrors(settings):
+            if _MIRRORED.isdisjoint(mirrored.split(",")):
+                continue
+            location = locate(url)
+            if location.credentials:
+                return PackageClients(problems=(credentials_problem("maven", location, fatal=True),))
+            return PackageClients(
+                hosts=(location.origin,) if location.origin else (),
+                environment=((MIRROR, url),),
+                directories=(location.path,) if location.path else (),
+            )
+    return PackageClients(hosts=tuple(dict.fromkeys(filter(None, (locate(url).origin for url in _defaults(home))))))
+
+
+def _mirrors(settings: Path) -> Iterator[tuple[str, str]]:
+    """Each mirror's `mirrorOf` pattern and URL."""
+    try:
+        root = ElementTree.parse(settings).getroot()  # noqa: S314  # a file of this machine
+    except (OSError, ElementTree.ParseError):
+        return
+    for mirror in root.iterfind("{*}mirrors/{*}mirror"):
+        yield mirror.findtext("{*}mirrorOf", "").replace(" ", ""), mirror.findtext("{*}url", "").strip()
+
+
+def _defaults(home: Path) -> Iterator[str]:
+    """The repositories of the model that all of Maven's projects inherit."""
+    for archive in sorted((home / "lib").glob("maven-model-builder-*.jar")):
+        try:
+            with zipfile.ZipFile(archive) as content:
+                root = ElementTree.fromstring(content.read(_MAVEN_DEFAULTS))  # noqa: S314  # a file of this machine
+        except (OSError, KeyError, zipfile.BadZipFile, ElementTree.ParseError):
+            continue
+        yield from (found.text.strip() for found in root.iterfind("{*}repositories/{*}repository/{*}url") if found.text)
+
+
+_GO_VARIABLES = ("GOPROXY", "GOSUMDB", "GONOSUMDB", "GOPRIVATE")
+
+
+async def ask_go(environment: Mapping[str, str]) -> PackageClients:
+    answer = await ask(["go", "env", "-json", *_GO_VARIABLES], environment)
+    return PackageClients() if answer is None else read_go(json.loads(answer))
+
+
+def read_go(settings: dict[str, str]) -> PackageClients:
+    """`GOPROXY` lists addresses and the words `direct` and `off`; `GOSUMDB` is a host's name, or key and address."""
+    locations = [locate(entry) for entry in re.split(r"[,|]", settings.get("GOPROXY", "")) if "://" in entry]
+    problems = [credentials_problem("go", location, fatal=True) for location in locations if location.credentials]
+    if problems:
+        return PackageClients(problems=tuple(problems))
+    return PackageClients(
+        hosts=tuple(location.origin for location in [*locations, *_checksums(settings)] if location.origin),
+        environment=tuple((name, settings[name]) for name in _GO_VARIABLES if settings.get(name)),
+        directories=tuple(location.path for location in locations if location.path is not None),
+    )
+
+
+def _checksums(settings: dict[str, str]) -> list[IndexLocation]:
+    name, *address = settings.get("GOSUMDB", "off").split()
+    if name == "off":
+        return []
+    return [locate(address[0] if address else f"https://{name.partition('+')[0]}")]
+
+
+CERTIFICATE_FILES = (
+    *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"),
+    *("CARGO_HTTP_CAINFO", "PIP_CERT"),
+)
+"""Variables with a file of what a client trusts: a proxy that opens TLS needs them inside too. No repository can set
+them."""
+CERTIFICATE_VARIABLES = (*CERTIFICATE_FILES, "SSL_CERT_DIR", "npm_config_cafile")
+"""All that name certificates of this machine."""
+# Every sandbox shows these, read-only.
+_ALWAYS_VISIBLE = (Path("/etc/ssl"), Path("/usr"))
+
+
+async def ask_clients(environment: Mapping[str, str], python: Path) -> PackageClients:
+    """Ask every client at once; `environment` is this machine's, and the pip of `python` counts first."""
+    parts = await asyncio.gather(
+        ask_pip(environment, [python, "python3"]),
+        ask_node(environment),
+        ask_cargo(environment),
+        ask_go(environment),
+        ask_maven(environment),
+    )
+    found = merge([*parts, certificates(environment)])
+    seen = tuple(path for path in found.directories if not any(path.is_relative_to(top) for top in _ALWAYS_VISIBLE))
+    return replace(found, directories=seen)
+
+
+def certificates(environment: Mapping[str, str]) -> PackageClients:
+    """The certificate settings of this machine, if the named files exist."""
+    named = {name: Path(environment[name]) for name in CERTIFICATE_VARIABLES if environment.get(name)}
+    present = {name: path for name, path in named.items() if path.is_absolute() and path.exists()}
+    return PackageClients(
+        environment=tuple((name, str(path)) for name, path in present.items()),
+        directories=tuple(dict.fromkeys(present.values())),
+    )
+
+
+def asked_once(
+    environment: Mapping[str, str],
+    python: Path,
+    ask: Callable[[Mapping[str, str], Path], Awaitable[PackageClients]] = ask_clients,
+) -> Callable[[], Awaitable[PackageClients]]:
+    """A callable that asks on its first call, and remembers the answer."""
+    lock = asyncio.Lock()
+    answers: list[PackageClients] = []
+
+    async def clients() -> PackageClients:
+        async with lock:
+            if not answers:
+                answers.append(await ask(environment, python))
+        return answers[0]
+
+    return clients
+
+
+PYTHON = Path("python3")
+TOOLS = frozenset({"node", "npm"})
+"""What the base template has, besides Python."""
+NOWHERE = "/nonexistent"
+_KEPT = ("PATH", "RUSTUP_HOME", "PYENV_ROOT", "NVM_DIR", "LANG")
+
+
+def find_in_template(name: str) -> str | None:
+    return name if name in TOOLS else None
+
+
+async def ask_reachable(environment: Mapping[str, str], python: Path) -> PackageClients:
+    """A cloud machine cannot reach a mirror on loopback or in a private network; clients are then asked without
+    settings."""
+    clients = await ask_clients(environment, python)
+    if not clients.directories and not clients.problems and all(map(_public, clients.hosts)):
+        return clients
+    return await ask_clients(without_settings(environment), python)
+
+
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which package clients find no settings."""
+    kept = {name: environment[name] for name in _KEPT if name in environment}
+    nowhere = {"PIP_CONFIG_FILE": os.devnull, "GOENV": "off", "HOME": NOWHERE}
+    npm = {f"npm_config_{kind}config": f"{NOWHERE}/{kind}" for kind in ("user", "global")}
+    return {**kept, **nowhere, **npm}
+
+
+def _public(origin: str) -> bool:
+    host = parse_rule(origin).host
+    return address_of(host) is None and not is_internal_name(host)
+
+
+async def ask_for_containers(environment: Mapping[str, str], python: Path) -> PackageClients:
+    """A mirror on loopback or in a private network works. A directory cannot be shown, so clients with such an index
+    are asked again without settings. Certificate files are copied in."""
+    clients = await ask_clients(environment, python)
+    if not any(place.is_dir() for place in clients.directories) and not clients.problems:
+        return replace(clients, directories=())
+    return await ask_clients(without_settings(environment), python)

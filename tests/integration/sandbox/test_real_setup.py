@@ -12,7 +12,7 @@ import pytest
 from app.core.errors import SetupError
 from app.sandbox.base import CompletedCommand, Sandbox, SandboxSpec, SetupPlan
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
-from app.sandbox.setup.package_hosts import asked_once
+from app.sandbox.setup.package_clients import asked_once
 from app.sandbox.setup.plan import plan_setup
 from tests.support.memory_tree import MemoryTree
 

@@ -8,8 +8,7 @@ from app.pipeline.wiring.sandboxes import make_provider
 from app.sandbox.base import ENV, Sandbox, SandboxLimits, SandboxSpec, SetupPlan
 from app.sandbox.changes import baseline, export, restore
 from app.sandbox.e2b.provider import E2BProvider
-from app.sandbox.setup.package_clients import PackageClients
-from app.sandbox.setup.package_hosts import ask_reachable, find_in_template, without_settings
+from app.sandbox.setup.package_clients import PackageClients, ask_reachable, find_in_template, without_settings
 from tests.support.e2b.server import LocalE2B
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandboxes import filler, opened, shell

@@ -15,21 +15,19 @@ from app.sandbox.setup.package_clients import (
     PackageClients,
     ask,
     ask_cargo,
-    ask_pip,
-    locate,
-    merge,
-    read_cargo,
-    read_pip,
-    replacement,
-)
-from app.sandbox.setup.package_hosts import (
     ask_clients,
     ask_maven,
     ask_node,
+    ask_pip,
     asked_once,
     certificates,
+    locate,
+    merge,
+    read_cargo,
     read_go,
     read_npm,
+    read_pip,
+    replacement,
 )
 
 INDEX = {"index": "https://packages.example.org/", "files": "files.example.org"}
