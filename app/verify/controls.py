@@ -228,7 +228,6 @@ class ControlRunner:
     red: frozenset[str]
     new: frozenset[str]
     name: str
-    isolated: Callable[[], bool]
     texts: Mapping[str, str]
     """The failures of `red` on the base."""
     base: Repeats | None = None
@@ -361,7 +360,7 @@ class ControlRunner:
         )
 
     def _conditions(self) -> Control:
-        if self.isolated():
+        if self.runs.project.isolated:
             return Control(name="same_conditions", outcome="held")
         detail = "without a sandbox, base and head have different paths, and tests can reach the host."
         return Control(name="same_conditions", outcome="not_run", detail=detail)

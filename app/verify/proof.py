@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from app.core.job import BASE_TESTS, Progress, waiting_for
+from app.core.job import BASE_TESTS, waiting_for
 from app.core.patch import FileChange, Patch, Tree
 from app.core.python_source import parse_python
 from app.core.text import one_line
@@ -38,8 +38,9 @@ from app.verify.gates import CandidatePatch, static_gates
 from app.verify.launcher import launcher_of, left_to_framework
 from app.verify.overlay import Overlay, difference
 from app.verify.paths_of_tests import is_test_file, is_test_path, matching, nearest, nearest_first
-from app.verify.reproduction import BorrowSandbox, FixUnderTest, with_tests_only
-from app.verify.selected_tests import Repeats, Runs, run_selected
+from app.verify.project import ProjectUnderTest
+from app.verify.reproduction import with_tests_only
+from app.verify.selected_tests import Repeats, Runs
 from app.verify.sources.analysis import SourceAnalysis
 from app.verify.sources.literals import uses_unseen_values
 
@@ -58,10 +59,8 @@ class SpecificationBuilder:
     `text` is the issue's, with the names of new interfaces.
     """
 
-    tree: Tree
     runs: Runs
     text: str
-    progress: Progress
     protected: tuple[str, ...] = ()
 
     async def build(
@@ -111,10 +110,10 @@ class SpecificationBuilder:
         self, name: str, files: tuple[SourceText, ...], ids: tuple[str, ...]
     ) -> tuple[Specification, list[SpecifiedTest]]:
         """How the tests ended on the base, without them, and those that can be kept; `absent` says why none can."""
-        self.progress.report("verification", f"{name.replace('-', ' ')}: {len(ids)} tests on the base")
         tests = tuple(SpecifiedTest(id=each, sentence=sentence(each, files), role="guards") for each in ids)
         draft = Specification(files=files, tests=tests)
-        with waiting_for(self.progress, BASE_TESTS):
+        what = f"{name.replace('-', ' ')}: {len(ids)} tests on the base"
+        with self.runs.project.reported(what, BASE_TESTS):
             repeats = await self.runs.repeated(f"{name}-base", draft.selection, None)
         kept, dropped = await asyncio.to_thread(self._sorted_out, draft, repeats)
         found = Specification(
@@ -145,7 +144,8 @@ class SpecificationBuilder:
             found.append(f"At most {MAX_FILES} files and {MAX_TESTS} tests.")
         if sum(len(file.text) for file in files) > MAX_BYTES:
             found.append(f"All files together may have at most {MAX_BYTES:,} characters.")
-        entries = self.tree.entries()
+        tree = self.runs.project.tree
+        entries = tree.entries()
         for file in files:
             if file.path in entries:
                 found.append(f"{file.path}: already exists; add new files only.")
@@ -158,14 +158,15 @@ class SpecificationBuilder:
         if not any(is_test_file(file.path) for file in files):
             found.append("The test runner would execute none of these files.")
         changes = tuple(FileChange(path=file.path, mode="100644", content=file.text.encode()) for file in files)
-        gates = static_gates(CandidatePatch(self.tree, Patch(base=self.tree.commit, changes=changes)), self.protected)
+        gates = static_gates(CandidatePatch(tree, Patch(base=tree.commit, changes=changes)), self.protected)
         found += [f"{gate.name}: {detail}" for gate in gates if gate.outcome == "blocked" for detail in gate.details]
         found += [f"{name}: is in none of these files." for name in ids if file_of_test(name, files) is None]
         return found
 
     def _sorted_out(self, draft: Specification, repeats: Repeats) -> tuple[list[SpecifiedTest], list[str]]:
         """The tests by their results on the base, and why others are dropped."""
-        reasons, texts = reasons_on_base(repeats, ExistingNames(self.tree), self.text), dict(repeats.first.texts)
+        reasons = reasons_on_base(repeats, ExistingNames(self.runs.project.tree), self.text)
+        texts = dict(repeats.first.texts)
         kept, dropped, shown = list[SpecifiedTest](), list[str](), set[str]()
         for test in draft.tests:
             on_base = reasons[test.id]
@@ -354,16 +355,14 @@ NO_RUNNER = "no test runner was found that can run single tests."
 class Prover:
     """Executes chosen tests of one base and its patches. `text` is the issue's, with the names of new interfaces."""
 
-    tree: Tree
+    project: ProjectUnderTest
     suite: Callable[[], SuiteCommand | None]
-    borrow: BorrowSandbox
-    progress: Progress
-    timeout: float
     text: str
-    isolated: Callable[[], bool]
-    before: Callable[[], Patch | None]
-    guarded: FixUnderTest | None = None
     protected: tuple[str, ...] = ()
+
+    @property
+    def tree(self) -> Tree:
+        return self.project.tree
 
     def narrowable(self, patch: Patch) -> SuiteCommand | None:
         """A command that can run chosen tests: the suite's, or one that base or head suggest."""
@@ -408,7 +407,7 @@ class Prover:
         if runs is None:
             return Specification(absent=NO_RUNNER), NO_RUNNER
         try:
-            return await build(SpecificationBuilder(self.tree, runs, self.text, self.progress, self.protected))
+            return await build(SpecificationBuilder(runs, self.text, self.protected))
         except ValueError as error:
             return Specification(absent=f"single tests cannot be run here: {error}."), str(error)
 
@@ -419,7 +418,7 @@ class Prover:
         if not frozen.tests or runs is None:
             return result
         try:
-            with waiting_for(self.progress, "a second author's tests on the head"):
+            with waiting_for(self.project.progress, "a second author's tests on the head"):
                 head = await runs.repeated("second-tests", frozen.selection, patch)
         except ValueError:  # with the patch, the framework is another
             return result
@@ -442,7 +441,6 @@ class Prover:
             return result
         if digest(frozen.files, [test.id for test in frozen.tests]) != frozen.digest:
             return SpecificationResult(absent="they differ from the frozen ones.")
-        self.progress.report("verification", f"specification: {len(frozen.tests)} independent tests on the head")
         red = frozenset(test.id for test in frozen.tests if test.role == "shows")
         new = frozenset(test.id for test in frozen.tests if test.missing)
         control_runner = ControlRunner(
@@ -453,11 +451,11 @@ class Prover:
             new=new,
             texts={test.id: test.base_text for test in frozen.tests if test.role == "shows"},
             name="specification",
-            isolated=self.isolated,
             existing=lambda: self._existing(runs, patch, suite),
         )
         try:
-            with waiting_for(self.progress, "the independent tests on the head"):
+            what = f"specification: {len(frozen.tests)} independent tests on the head"
+            with self.project.reported(what, "the independent tests on the head"):
                 done = await control_runner.run()
         except ValueError:  # with the patch, the framework is another
             return result
@@ -476,9 +474,9 @@ class Prover:
             return without_test_ids(shown)
         along = with_tests_only(patch, shown.command, trees.sources.base)
         selection = TestSelection(files=along.changes if along else (), ids=shown.ids)
-        self.progress.report("verification", f"the fixer's tests by their ids: {len(shown.ids)}")
         try:
-            with waiting_for(self.progress, "the fixer's tests on the base"):
+            what = f"the fixer's tests by their ids: {len(shown.ids)}"
+            with self.project.reported(what, "the fixer's tests on the base"):
                 base = await runs.repeated("own-base", selection, trees.reference_patch)
         except ValueError as error:
             return _hint(shown, str(error))
@@ -499,7 +497,6 @@ class Prover:
             new=new,
             texts=dict(base.first.texts),
             name="own",
-            isolated=self.isolated,
             base=base,
         )
         try:
@@ -558,22 +555,18 @@ class Prover:
         suite = await asyncio.to_thread(self.narrowable, patch)
         if suite is None or not suite.narrowed or not can_run(suite):
             return None
-        return Runs(suite, self.borrow, self.timeout, run_selected)
+        return Runs(suite, self.project)
 
     async def _trees(self, patch: Patch) -> ComparisonTrees | None:
         """The two trees; None if tests are wanted for a fix that cannot be reverted."""
-        reference_patch = await asyncio.to_thread(self.before)
-        if self.guarded is not None:
-            guarded = self.guarded
-            taken = await asyncio.to_thread(lambda: guarded.taken)
-            if taken is None or taken.patch is None:
-                return None
-            reference_patch = taken.patch
-        if reference_patch is None:
+        if not await asyncio.to_thread(lambda: self.project.shows_red):
+            return None
+        unfixed = await asyncio.to_thread(lambda: self.project.unfixed)
+        if unfixed is None:
             return ComparisonTrees(SourceAnalysis(self.tree, patch), patch)
-        reference = Overlay(self.tree, reference_patch)
+        reference = Overlay(self.tree, unfixed)
         change = await asyncio.to_thread(difference, reference, Overlay(self.tree, patch))
-        return ComparisonTrees(SourceAnalysis(reference, change), patch, reference_patch)
+        return ComparisonTrees(SourceAnalysis(reference, change), patch, unfixed)
 
 
 def can_run(suite: SuiteCommand) -> bool:

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from app.core.patch import Patch, Tree
 from app.core.python_source import parse_python, python_literal
@@ -14,7 +14,7 @@ from app.verify.frameworks import SuiteCommand
 from app.verify.launcher import launcher_of
 from app.verify.launcher.base import OddResult, ReplayReport, SupervisorAnswer, supervise
 from app.verify.overlay import apply_patch
-from app.verify.reproduction import BorrowSandbox
+from app.verify.project import ProjectUnderTest
 from app.verify.sources.analysis import SourceAnalysis
 
 UNKNOWN_FORM = "A result has a form that our program does not send."
@@ -131,22 +131,8 @@ class Replayed:
                     yield phase, name
 
 
-class ReplaysTests(Protocol):
-    """`replay_tests`."""
-
-    async def __call__(
-        self,
-        suite: SuiteCommand,
-        selection: TestSelection,
-        borrow: BorrowSandbox,
-        patch: Patch | None,
-        *,
-        name: str,
-    ) -> Replayed: ...
-
-
 async def replay_tests(
-    suite: SuiteCommand, selection: TestSelection, borrow: BorrowSandbox, patch: Patch | None, *, name: str
+    suite: SuiteCommand, selection: TestSelection, project: ProjectUnderTest, patch: Patch | None, *, name: str
 ) -> Replayed:
     """Call the tests on base (patch None) or base plus patch, in a fresh sandbox that does not have their files."""
     changes = (*(patch.changes if patch else ()), *selection.files)
@@ -158,7 +144,7 @@ async def replay_tests(
     base = patch.base if patch else ""
     along = apply_patch(patch, Patch(base=base, changes=selection.files)) or Patch(base=base, changes=())
     without = tuple(change for change in along.changes if change.path not in program.paths)
-    async with borrow(name, along.model_copy(update={"changes": without})) as sandbox:
+    async with project.open(name, along.model_copy(update={"changes": without})) as sandbox:
         answer = await supervise(sandbox, program.steps)
     report = read_replay(answer, program.token)
     ids = tuple(name for name in program.ids if name not in report.left)

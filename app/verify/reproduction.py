@@ -8,13 +8,11 @@ import re
 import secrets
 import shlex
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import PurePosixPath
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from app.core.patch import Patch, Tree
 from app.core.task import Person
@@ -31,6 +29,7 @@ from app.verify.failure_reason import LOOKED_AT, ExistingNames, FailedRun, failu
 from app.verify.frameworks import FrameworkName, SuiteCommand, narrow
 from app.verify.overlay import Overlay, apply_patch, difference
 from app.verify.paths_of_tests import is_test_file, is_test_path
+from app.verify.project import FixUnderTest, ProjectUnderTest, RevertedFix
 from app.verify.reports import Report, read_cargo, read_junit, read_unittest
 from app.verify.suite import measure_cases, read_file
 
@@ -100,8 +99,6 @@ def _is_code(word: str, tree: Tree) -> bool:
 MAX_IDS = 20
 """Of the tests that turned, how many are run again under controls."""
 
-BorrowSandbox = Callable[[str, Patch | None], AbstractAsyncContextManager[Sandbox]]
-"""A fresh sandbox of that name with base plus patch, deleted afterwards."""
 ReproductionOrigin = Literal["agent", "asked", "changed tests", "issue"]
 
 
@@ -164,37 +161,42 @@ def with_tests_of(patch: Patch, other: Patch) -> Patch:
 
 
 async def reproduce(
-    subject: ReproductionSubject,
-    patch: Patch,
-    base: Tree,
-    borrow: BorrowSandbox,
-    *,
-    timeout: float,
-    failing_before: frozenset[str] = frozenset(),
-    reference_patch: Patch | None = None,
+    subject: ReproductionSubject, patch: Patch, project: ProjectUnderTest, failing_before: Collection[str] = ()
 ) -> Reproduction:
-    """Run on head and on base plus the changed tests, each in a fresh sandbox.
+    """Run on head and on base plus the changed tests, each in a fresh sandbox; tests for a fix on the base without it.
 
     `failing_before` are tests of the suite known to fail on base: among changed tests they do not make the head red.
-    `reference_patch` turns the tree that sandboxes start from into `base`, if it differs.
     """
-    tests = apply_patch(reference_patch, with_tests_only(patch, subject.command, base))
+    guarded = project.guarded
+    if guarded is not None and not await asyncio.to_thread(lambda: project.shows_red):
+        return await _reproduce_on_head(subject, patch, project, guarded)
+    unfixed = await asyncio.to_thread(lambda: project.unfixed)
+    base = Overlay(project.tree, unfixed) if unfixed else project.tree
+    tests = apply_patch(unfixed, with_tests_only(patch, subject.command, base))
     head, before = await gather_pair(
-        _attempt(subject, borrow, "reproduction-head", patch, timeout),
-        _attempt(subject, borrow, "reproduction-base", tests, timeout),
+        _attempt(subject, project, "reproduction-head", patch),
+        _attempt(subject, project, "reproduction-base", tests),
     )
-    return _judge(subject, before, head, ExistingNames(base), failing_before)
+    found = _judge(subject, before, head, ExistingNames(base), failing_before)
+    return found.model_copy(update={"without": guarded.commit}) if guarded else found
 
 
-async def reproduce_on_head(
-    subject: ReproductionSubject, patch: Patch, base: Tree, borrow: BorrowSandbox, *, timeout: float
+async def _reproduce_on_head(
+    subject: ReproductionSubject, patch: Patch, project: ProjectUnderTest, guarded: FixUnderTest
 ) -> Reproduction:
-    """For a head without anything to compare with."""
-    head = await _attempt(subject, borrow, "reproduction-head", patch, timeout)
-    on_head, why = failure_reason(head, ExistingNames(base))
-    note = f"On the head: {why}." if why else ""
-    command = subject.command
-    return Reproduction(command=command, origin=subject.origin, head=head.execution, on_head=on_head, note=note)
+    """For a head without anything to compare with, as there is no fix to revert."""
+    head = await _attempt(subject, project, "reproduction-head", patch)
+    on_head, why = failure_reason(head, ExistingNames(project.tree))
+    taken = guarded.taken
+    notes = [f"On the head: {why}." if why else ""]
+    notes.append(f"The fix {guarded.commit[:10]} cannot be reverted: {taken.reason}." if taken else UNKNOWN)
+    return Reproduction(
+        command=subject.command,
+        origin=subject.origin,
+        head=head.execution,
+        on_head=on_head,
+        note=" ".join(filter(None, notes)),
+    )
 
 
 def _judge(
@@ -202,7 +204,7 @@ def _judge(
     before: FailedRun,
     head: FailedRun,
     existing: ExistingNames,
-    failing_before: frozenset[str],
+    failing_before: Collection[str],
 ) -> Reproduction:
     on_base, why_base = failure_reason(before, existing)
     on_head, why_head = failure_reason(head, existing)
@@ -211,7 +213,7 @@ def _judge(
     notes = [f"On the base: {why_base}." if why_base else "", f"On the head: {why_head}." if why_head else ""]
     if subject.origin == "changed tests" and before.cases is not None and head.cases is not None:
         failing = {name for name, case in head.cases.items() if case.failed}
-        if on_head == "red" and failing and failing <= failing_before:
+        if on_head == "red" and failing and failing.issubset(failing_before):
             on_head = "green"
             notes.append(f"{len(failing)} of these tests also fail on the base.")
         turned = {name for name in rightly_failing(before, existing) if _passed(head.cases, name)}
@@ -249,9 +251,10 @@ def _passed(cases: Report, name: str) -> bool:
 
 
 async def _attempt(
-    subject: ReproductionSubject, borrow: BorrowSandbox, name: str, patch: Patch | None, timeout: float
+    subject: ReproductionSubject, project: ProjectUnderTest, name: str, patch: Patch | None
 ) -> FailedRun:
-    async with borrow(name, patch) as sandbox:
+    timeout = project.limits.reproduction
+    async with project.open(name, patch) as sandbox:
         if subject.suite is not None:
             measured = await measure_cases(sandbox, subject.suite, timeout=timeout, only=subject.only)
             return FailedRun(measured.result.execution, _text(measured.output), measured.cases)
@@ -277,13 +280,6 @@ _NEVER = datetime(2000, 1, 1, tzinfo=UTC)
 _PROSE = frozenset({".md", ".rst", ".txt", ".adoc", ""})
 """Files whose conflicts are only about words: they stay as in the base. Changelogs always conflict."""
 MAX_NAMED_CONFLICTS = 3
-
-
-class RevertedFix(NamedTuple):
-    """The patch that removes the fix from the base; or why there is none, as the end of a sentence."""
-
-    patch: Patch | None
-    reason: str = ""
 
 
 def revert_fix(store: GitStore, base: str, fix: str) -> RevertedFix:
@@ -315,43 +311,6 @@ UNKNOWN = (
     "No fix is known that could be reverted, so nothing shows that these tests fail without it: "
     "they only pass on the current code."
 )
-
-
-@dataclass(frozen=True)
-class FixUnderTest:
-    """What the tests of this task must guard; without a commit, just the code as it is."""
-
-    commit: str = ""
-    find: Callable[[], RevertedFix] | None = None
-    """Finds the patch that removes the fix. Blocking."""
-
-    @cached_property
-    def taken(self) -> RevertedFix | None:
-        """The patch that removes the fix from the base; None if no fix is known."""
-        return self.find() if self.find else None
-
-
-async def check_tests_for_fix(
-    subject: ReproductionSubject,
-    patch: Patch,
-    tree: Tree,
-    borrow: BorrowSandbox,
-    guarded: FixUnderTest,
-    *,
-    timeout: float,
-    failing_before: frozenset[str] = frozenset(),
-) -> Reproduction:
-    """Run on the base without the fix, and on the head; on the head alone if there is no fix to revert."""
-    taken = await asyncio.to_thread(lambda: guarded.taken)
-    if taken is None or taken.patch is None:
-        found = await reproduce_on_head(subject, patch, tree, borrow, timeout=timeout)
-        note = UNKNOWN if taken is None else f"The fix {guarded.commit[:10]} cannot be reverted: {taken.reason}."
-        return found.model_copy(update={"note": f"{found.note} {note}".strip()})
-    without = Overlay(tree, taken.patch)
-    found = await reproduce(
-        subject, patch, without, borrow, timeout=timeout, failing_before=failing_before, reference_patch=taken.patch
-    )
-    return found.model_copy(update={"without": guarded.commit})
 
 
 MAX_LISTED = 8

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from random import Random
-from typing import Literal, Protocol
+from typing import Literal
 
 from app.core.patch import FileChange, Patch
 from app.core.verification import Outcome, Status, TestRun, TestSelection
@@ -23,70 +23,21 @@ from app.verify.launcher.base import (
     supervise,
 )
 from app.verify.overlay import apply_patch
-from app.verify.replay import Replayed, ReplaysTests, replay_tests
+from app.verify.project import ProjectUnderTest
+from app.verify.replay import Replayed, replay_tests
 from app.verify.reports import CaseResult, plain_id, shortened
-from app.verify.reproduction import BorrowSandbox
 
 FAILURE_UNSEEN = "A test that must fail was not reported as failed."
 _RANK: Mapping[Status, int] = {"failed": 3, "error": 2, "skipped": 1, "passed": 0}
-
-
-async def run_selected(
-    suite: SuiteCommand,
-    selection: TestSelection,
-    borrow: BorrowSandbox,
-    patch: Patch | None,
-    *,
-    name: str,
-    timeout: float,
-    watch: Mapping[str, Set[int]] | None = None,
-    seed: int,
-    copies: bool = True,
-) -> TestRun:
-    """Run only these tests on base (patch None) or base plus patch, in a fresh sandbox, the selection's files on top.
-
-    `watch` requests the executed lines of these files. `seed` decides the tests' order, and the copies' names. With
-    `copies`, copies of the tests that passed are run too; a run in which one ends wrongly is `untrusted`.
-    Raises ValueError if the suite's framework cannot run chosen tests.
-    """
-    launcher = launcher_of(suite)
-    shown = narrow(suite, selection.ids)
-    runs = _SelectionRuns(launcher, selection, borrow, patch, name, timeout, Random(seed))  # noqa: S311 - no secret
-    run, passed, contents = await runs.run(shown, sorted(watch or ()))
-    if run.untrusted or run.execution.timed_out or not copies:
-        return run
-    problem = await runs.contradiction(passed, contents) if passed else ""
-    unchecked = tuple(one for one, status in run.results if status == "passed" and one not in runs.checked)
-    return run.model_copy(update={"untrusted": problem, "unchecked": unchecked})
-
-
-async def contradiction(
-    suite: SuiteCommand,
-    passed: Sequence[str],
-    contents: Mapping[str, bytes],
-    borrow: BorrowSandbox,
-    patch: Patch | None,
-    *,
-    name: str,
-    timeout: float,
-    seed: int,
-) -> str:
-    """Why copies of these tests, which passed, show that their results are not true; empty if all end as they must.
-
-    `contents` has the files with the tests.
-    """
-    selection = TestSelection(ids=tuple(passed))
-    runs = _SelectionRuns(launcher_of(suite), selection, borrow, patch, name, timeout, Random(seed))  # noqa: S311 - no secret
-    return await runs.contradiction(passed, contents)
 
 
 @dataclass
 class _SelectionRuns:
     """The runs of one selection on one tree, each in its own sandbox."""
 
+    project: ProjectUnderTest
     launcher: Launcher
     selection: TestSelection
-    borrow: BorrowSandbox
     patch: Patch | None
     name: str
     timeout: float
@@ -216,7 +167,7 @@ class _SelectionRuns:
         """Run these tests once, in a fresh sandbox: the answer, the report, and the output."""
         base = self.patch.base if self.patch else ""
         mine = apply_patch(Patch(base=base, changes=self.selection.files), Patch(base=base, changes=tuple(files)))
-        async with self.borrow(self.name, apply_patch(self.patch, mine)) as sandbox:
+        async with self.project.open(self.name, apply_patch(self.patch, mine)) as sandbox:
             steps = self.launcher.steps(ids, watch, self.timeout)
             answer = await supervise(sandbox, steps, read=read, files=self.launcher.files)
         output = b"".join(self.launcher.readable(step.output) for step in answer.steps)
@@ -246,24 +197,6 @@ def _failed(found: Sequence[tuple[str, CaseResult]]) -> bool:
 
 REPETITIONS = ((1.0, 5), (5.0, 3), (30.0, 2))
 """(seconds, runs): a run up to that long is made that often in all; a longer one is not repeated."""
-
-
-class RunsSelected(Protocol):
-    """`app.verify.selected_tests.run_selected`."""
-
-    async def __call__(
-        self,
-        suite: SuiteCommand,
-        selection: TestSelection,
-        borrow: BorrowSandbox,
-        patch: Patch | None,
-        *,
-        name: str,
-        timeout: float,
-        watch: Mapping[str, Set[int]] | None = None,
-        seed: int,
-        copies: bool = True,
-    ) -> TestRun: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,17 +246,18 @@ def repetition_count(seconds: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Runs selections of one suite's tests, each time in a fresh sandbox and in another order."""
+    """Runs selections of one suite's tests on base (patch None) or base plus patch, the selection's files on top.
+
+    Each time in a fresh sandbox and in another order. Raises ValueError if the suite's framework cannot run chosen
+    tests.
+    """
 
     suite: SuiteCommand
-    borrow: BorrowSandbox
-    timeout: float
-    run: RunsSelected
-    replay: ReplaysTests = replay_tests
+    project: ProjectUnderTest
 
     async def replayed(self, name: str, selection: TestSelection, patch: Patch | None) -> Replayed:
         """What the tests call, without their framework."""
-        return await self.replay(self.suite, selection, self.borrow, patch, name=name)
+        return await replay_tests(self.suite, selection, self.project, patch, name=name)
 
     async def once(
         self,
@@ -335,18 +269,50 @@ class Runs:
         copies: bool = True,
         timeout: float | None = None,
     ) -> TestRun:
-        """Raises ValueError if the suite's framework cannot run chosen tests. Repeats of a run need no `copies`."""
+        """`watch` requests the executed lines of these files. With `copies`, copies of the tests that passed are run
+        too; a run in which one ends wrongly is `untrusted`. Repeats of a run need none.
+        """
+        seed, seconds = secrets.randbits(32), timeout or self.project.limits.reproduction
         return await self.run(
-            self.suite,
-            selection,
-            self.borrow,
-            patch,
-            name=name,
-            timeout=timeout or self.timeout,
-            watch=watch,
-            seed=secrets.randbits(32),
-            copies=copies,
+            name, selection, patch, timeout=seconds, seed=seed, watch=sorted(watch or ()), copies=copies
         )
+
+    async def run(
+        self,
+        name: str,
+        selection: TestSelection,
+        patch: Patch | None,
+        *,
+        timeout: float,
+        seed: int,
+        watch: Sequence[str] = (),
+        copies: bool = True,
+    ) -> TestRun:
+        """As `once`; `seed` decides the tests' order, and the copies' names."""
+        runs = self._selection_runs(name, selection, patch, timeout, seed)
+        run, passed, contents = await runs.run(narrow(self.suite, selection.ids), watch)
+        if run.untrusted or run.execution.timed_out or not copies:
+            return run
+        problem = await runs.contradiction(passed, contents) if passed else ""
+        unchecked = tuple(one for one, status in run.results if status == "passed" and one not in runs.checked)
+        return run.model_copy(update={"untrusted": problem, "unchecked": unchecked})
+
+    async def contradiction(
+        self, name: str, passed: Sequence[str], contents: Mapping[str, bytes], patch: Patch | None, timeout: float
+    ) -> str:
+        """Why copies of these tests, which passed, show that their results are not true; empty if all end as they must.
+
+        `contents` has the files with the tests.
+        """
+        selection = TestSelection(ids=tuple(passed))
+        runs = self._selection_runs(name, selection, patch, timeout, secrets.randbits(32))
+        return await runs.contradiction(passed, contents)
+
+    def _selection_runs(
+        self, name: str, selection: TestSelection, patch: Patch | None, timeout: float, seed: int
+    ) -> _SelectionRuns:
+        random = Random(seed)  # noqa: S311 - no secret
+        return _SelectionRuns(self.project, launcher_of(self.suite), selection, patch, name, timeout, random)
 
     async def repeated(self, name: str, selection: TestSelection, patch: Patch | None) -> Repeats:
         """Run the tests as often as is cheap."""

@@ -5,7 +5,6 @@ What a long suite's verdict left out is run afterwards, part by part, each part 
 
 import asyncio
 import re
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +12,7 @@ from itertools import takewhile
 from pathlib import PurePosixPath
 from time import monotonic
 
-from app.core.job import BASE_SUITE, Journal, Progress, waiting_for
+from app.core.job import BASE_SUITE, Journal
 from app.core.patch import Patch, Tree
 from app.core.verification import RestOfSuite, RestPart, SuiteComparison, SuiteResult, TestCount
 from app.sandbox.base import Sandbox
@@ -22,8 +21,8 @@ from app.verify.frameworks import FrameworkName, SuiteCommand, narrow
 from app.verify.launcher import launcher_of
 from app.verify.overlay import Overlay, apply_patch
 from app.verify.paths_of_tests import is_test_file, matching, nearest, nearest_first
-from app.verify.reproduction import BorrowSandbox
-from app.verify.selected_tests import contradiction
+from app.verify.project import ProjectUnderTest
+from app.verify.selected_tests import Runs
 from app.verify.suite import FailingTest, could_not_start, launch, measure, suite_launcher
 from app.verify.verdict import changes_beyond, compare, suite_regression, without_outdated
 
@@ -36,8 +35,8 @@ class Recheck:
     """Runs what a recheck needs. `only` are the test files the suite was narrowed to, None for all of it."""
 
     command: SuiteCommand
+    project: ProjectUnderTest
     patch: Patch
-    borrow: BorrowSandbox
     timeout: float
     only: tuple[str, ...] | None = None
     launched: bool = False
@@ -72,7 +71,7 @@ class Recheck:
             narrow(self.command, names)
         except ValueError:
             return None
-        async with self.borrow(sandbox, patch) as opened:
+        async with self.project.open(sandbox, patch) as opened:
             return await self._measured(opened, names)
 
     async def _failing_on_base(self, names: tuple[str, ...]) -> frozenset[str]:
@@ -83,7 +82,7 @@ class Recheck:
         """Of these, the ones that pass when the suite is run on the head once more."""
         if not names:
             return frozenset()
-        async with self.borrow("suite-head-again", self.patch) as opened:
+        async with self.project.open("suite-head-again", self.patch) as opened:
             head = await self._measured(opened, self.only)
         return frozenset(head.passing or ()).intersection(names)
 
@@ -98,9 +97,6 @@ def _not_passed(alone: SuiteResult, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in names if name not in passed)
 
 
-Guards = Callable[[Iterable[str]], tuple[str, ...]]
-"""Existing tests that guard some files, nearest first."""
-
 MAX_READ = 50
 MAX_FILES = 400
 MAX_COPIED = 20
@@ -114,45 +110,35 @@ SLACK = 30.0
 """Seconds that a head may take longer than 1.5 times a base that is near the limit."""
 
 
-def no_guards(_paths: Iterable[str]) -> tuple[str, ...]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class SuiteRunner:
     """Runs one suite within `limit` seconds, each time in a fresh sandbox."""
 
     command: SuiteCommand
-    borrow: BorrowSandbox
-    progress: Progress
+    project: ProjectUnderTest
     limit: float
-    guards: Guards = no_guards
-    tree: Tree | None = None
-    """The base, if a test that has to fail may be put into it."""
 
     async def base(self, *, only: tuple[str, ...] | None = None) -> SuiteResult:
-        self.progress.report("verification", f"suite on the base: `{self.command.command}`")
-        with waiting_for(self.progress, BASE_SUITE):
+        with self.project.reported(f"suite on the base: `{self.command.command}`", BASE_SUITE):
             return await self._on_base(only)
 
     async def _on_base(self, only: tuple[str, ...] | None) -> SuiteResult:
         if suite_launcher(self.command) is not None:
             failing_test = await asyncio.to_thread(self._failing_test)
-            async with self.borrow("suite-base", _with_failing_test(None, failing_test)) as sandbox:
+            async with self.project.open("suite-base", _with_failing_test(None, failing_test)) as sandbox:
                 found = await launch(
                     sandbox, self.command, timeout=self.limit, only=only, failing_test=failing_test, expected=False
                 )
             if found is not None and found.count not in (None, TestCount()):
                 return found
-        async with self.borrow("suite-base", None) as sandbox:
+        async with self.project.open("suite-base", None) as sandbox:
             return await measure(sandbox, self.command, timeout=self.limit, only=only)
 
     async def head(
         self, patch: Patch, limit: float, base: SuiteResult, *, only: tuple[str, ...] | None = None
     ) -> SuiteResult:
         """Executed as the base was, with a test that has to fail if it was reported there."""
-        self.progress.report("verification", f"suite on the head: `{self.command.command}`")
-        with waiting_for(self.progress, "the suite on the head"):
+        with self.project.reported(f"suite on the head: `{self.command.command}`", "the suite on the head"):
             return await self._run_as_base("suite-head", patch, limit, base, only)
 
     async def _run_as_base(
@@ -160,43 +146,44 @@ class SuiteRunner:
     ) -> SuiteResult:
         failing_test = FailingTest.next_to(base.control, self.command) if base.control else None
         if base.launched:
-            async with self.borrow(name, _with_failing_test(patch, failing_test)) as sandbox:
+            async with self.project.open(name, _with_failing_test(patch, failing_test)) as sandbox:
                 found = await launch(sandbox, self.command, timeout=limit, only=only, failing_test=failing_test)
             if found is not None:
                 return found
-        async with self.borrow(name, patch) as sandbox:
+        async with self.project.open(name, patch) as sandbox:
             return await measure(sandbox, self.command, timeout=limit, only=only)
 
     def _failing_test(self) -> FailingTest | None:
-        """Beside the first test that is written as ours is."""
-        pattern = _WRITTEN_SO.get(self.command.framework)
-        if self.tree is None or pattern is None:
+        """Beside the first test that is written as ours is; None also for a base on which nothing can be run."""
+        tree, pattern = self.project.tree, _WRITTEN_SO.get(self.command.framework)
+        if self.project.before is not None or pattern is None:
             return None
-        entries = self.tree.entries()
+        entries = tree.entries()
         start = f"{self.command.directory}/" if self.command.directory else ""
         paths = [path for path in entries if path.startswith(start) and _PLAIN_TEST.search(path)][:MAX_READ]
-        contents = self.tree.read_many(paths)
+        contents = tree.read_many(paths)
         found = next((path for path in paths if pattern.search(contents[path])), "")
         return FailingTest.next_to(found, self.command) if found else None
 
-    async def compare(self, patch: Patch, tree: Tree, base: SuiteResult | None) -> SuiteComparison:
+    async def compare(self, patch: Patch, base: SuiteResult | None) -> SuiteComparison:
         """The suite's facts; a known result on the base is used again."""
         base = base or await self.base()
         if base.count is None and (reason := could_not_start(base.execution)):
             return SuiteComparison(command=self.command.command, base=base, not_run=reason)
         if base.execution.timed_out:
-            return await self._nearest(patch, tree, base)
+            return await self._nearest(patch, base)
         # A head that is a little slower than a base near the limit does not hang.
         limit = max(self.limit, 1.5 * base.execution.seconds + min(self.limit, SLACK))
-        judged = await asyncio.to_thread(JudgedPatch.of, tree, patch)
+        judged = await asyncio.to_thread(JudgedPatch.of, self.project.reference, patch)
         head = base if judged.changes_only_tests else await self.head(judged.ruled, limit, base)
         found = await self._compare_and_recheck(base, head, self._recheck(judged.ruled, limit, base))
         found = await self._distrust_if_altered_copies_pass(found, judged, limit)
         return await self._with_own_tests(found, judged, limit)
 
-    async def _nearest(self, patch: Patch, tree: Tree, base: SuiteResult) -> SuiteComparison:
+    async def _nearest(self, patch: Patch, base: SuiteResult) -> SuiteComparison:
         """For a suite longer than its limit: the tests nearest to the change, on base and head."""
-        chosen = await asyncio.to_thread(self._chosen, tree, patch)
+        tree = self.project.reference
+        chosen = await asyncio.to_thread(self._chosen, patch)
         there = tuple(path for path in chosen if path in tree.entries())
         if not (there and _can_run(self.command, chosen) and _can_run(self.command, there)):
             none_near = self.command.narrowed and not there
@@ -262,8 +249,7 @@ class SuiteRunner:
         ids = await asyncio.to_thread(self._nearest_tests, judged, both)
         if not ids:
             return found
-        self.progress.report("verification", f"copies of {len(ids)} existing tests on the head")
-        with waiting_for(self.progress, "copies of existing tests"):
+        with self.project.reported(f"copies of {len(ids)} existing tests on the head", "copies of existing tests"):
             wrong = await self._why_copies_contradict("suite-copies", ids, judged, judged.ruled, limit)
             if not wrong or await self._why_copies_contradict("suite-base-copies", ids, judged, None, limit):
                 return found
@@ -274,14 +260,12 @@ class SuiteRunner:
         self, name: str, ids: Sequence[str], judged: JudgedPatch, patch: Patch | None, limit: float
     ) -> str:
         contents = await asyncio.to_thread(self._contents, ids, Overlay(judged.base, patch) if patch else judged.base)
-        return await contradiction(
-            self.command, ids, contents, self.borrow, patch, name=name, timeout=limit, seed=secrets.randbits(32)
-        )
+        return await Runs(self.command, self.project).contradiction(name, ids, contents, patch, limit)
 
     def _nearest_tests(self, judged: JudgedPatch, names: Iterable[str]) -> tuple[str, ...]:
         """Of these tests the nearest to the change, then others. Blocking."""
         changed = [change.path for change in judged.ruled.changes]
-        files = (*changed, *self._chosen(judged.base, judged.patch))
+        files = (*changed, *self._chosen(judged.patch))
         return tuple(nearest_first(names, files, launcher_of(self.command).sources)[:MAX_COPIED])
 
     def _contents(self, ids: Sequence[str], tree: Tree) -> dict[str, bytes]:
@@ -323,7 +307,6 @@ class SuiteRunner:
         self, found: SuiteComparison, judged: JudgedPatch, limit: float, all_of_it: tuple[str, ...] | None
     ) -> SuiteResult | None:
         """The patch's tests if they are independent; the whole suite if settings or shared test files change."""
-        self.progress.report("verification", "the patch's own tests on the head")
         worse = bool(found.newly_failing or suite_regression(found))
         only = all_of_it if judged.changes_settings or worse else judged.test_files or None
         if only is not None:
@@ -334,18 +317,18 @@ class SuiteRunner:
         elif not judged.changes_settings and not worse:
             return None
         base = found.base or await self.base(only=only)
-        with waiting_for(self.progress, "the patch's own tests"):
+        with self.project.reported("the patch's own tests on the head", "the patch's own tests"):
             return await self._run_as_base("suite-own-tests", judged.patch, limit, base, only)
 
     def _recheck(
         self, patch: Patch, limit: float, base: SuiteResult | None, only: tuple[str, ...] | None = None
     ) -> Recheck:
         launched = base is not None and base.launched
-        return Recheck(self.command, patch, self.borrow, limit, only, launched)
+        return Recheck(self.command, self.project, patch, limit, only, launched)
 
-    def _chosen(self, tree: Tree, patch: Patch) -> tuple[str, ...]:
+    def _chosen(self, patch: Patch) -> tuple[str, ...]:
         changed = [change.path for change in patch.changes if not is_test_file(change.path)]
-        return nearest(tree, patch, self.guards(changed))
+        return nearest(self.project.reference, patch, self.project.guards(changed))
 
     async def _compare_and_recheck(self, base: SuiteResult, head: SuiteResult, second: Recheck) -> SuiteComparison:
         found = compare(self.command.command, base, head)
@@ -353,8 +336,8 @@ class SuiteRunner:
             found = found.model_copy(update={"notes": (self.command.note,)})
         if not found.newly_failing:
             return found
-        self.progress.report("verification", f"{len(found.newly_failing)} newly failing: run again")
-        with waiting_for(self.progress, "newly failing tests, run again"):
+        again = f"{len(found.newly_failing)} newly failing: run again"
+        with self.project.reported(again, "newly failing tests, run again"):
             return await second.of(found)
 
 
@@ -458,7 +441,7 @@ class RestRunner:
             before = _of_files(self.known, files, known) if _all_known(files, known) else None
             self.begin(rest)
             range_text = f"test files {rest.looked_at + 1} to {rest.looked_at + len(files)} of {rest.files}"
-            self.runner.progress.report("verification", f"remaining tests: {range_text}")
+            self.runner.project.progress.report("verification", f"remaining tests: {range_text}")
             limit = min(self.runner.limit, remaining if before else remaining / 2)
             work = partial(self._part, files, before, limit, alone=len(units) == 1)
             part = await journal.step(f"rest.{number}", RestStep, work)

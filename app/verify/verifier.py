@@ -1,18 +1,16 @@
 """The proof engine: takes base and patch, and returns what was really run, each time in a fresh sandbox."""
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from app.agent.base import Submission
 from app.config.repository import GateConfig
 from app.core.errors import AgentFixError
-from app.core.job import Budget, Journal, Progress, waiting_for
-from app.core.patch import Patch, Tree
+from app.core.job import Journal
+from app.core.patch import Patch
 from app.core.task import AllowedPath
 from app.core.verification import (
     BaselineResult,
@@ -30,7 +28,6 @@ from app.core.verification import (
     Verification,
     VerifiedPatch,
 )
-from app.sandbox.base import Sandbox
 from app.verify.base_rules import JudgedPatch
 from app.verify.detect import find_suite
 from app.verify.execution import gather_pair
@@ -41,33 +38,17 @@ from app.verify.gates.programs import ConfiguredGates, lint, security_scan
 from app.verify.gates.shadowing import installed_modules
 from app.verify.overlay import Overlay
 from app.verify.paths_of_tests import is_test_path
+from app.verify.project import ProjectUnderTest
 from app.verify.proof import Prover, without_test_ids
 from app.verify.reproduction import (
-    FixUnderTest,
     ReproductionSubject,
     changed_tests,
-    check_tests_for_fix,
     named_tests,
     reproduce,
     with_tests_of,
 )
-from app.verify.suite_runner import Guards, RestRunner, SuiteRunner, left_out, no_guards, rest_of
+from app.verify.suite_runner import RestRunner, SuiteRunner, left_out, rest_of
 from app.verify.verdict import changes_beyond, specification_supports_change, with_verdict, without_outdated
-
-
-class FreshSandboxes(Protocol):
-    """Where fresh sandboxes come from (`app.sandbox.workspaces`)."""
-
-    @property
-    def provider(self) -> str: ...
-
-    async def fresh(self, name: str, patch: Patch | None = None) -> Sandbox:
-        """Base plus patch in an unused sandbox; an earlier one of that name is deleted."""
-        ...
-
-
-_ONE_AT_A_TIME = frozenset({"none"})
-"""Providers whose sandboxes share the host's files and ports."""
 
 
 class ChosenSuite(NamedTuple):
@@ -81,108 +62,49 @@ MAX_GUARDS = 5
 """Tests that are named if no suite could be run."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimeLimits:
-    """Seconds that each kind of run may take; a run that was stopped at its limit is reported as such."""
-
-    suite: float = 300.0
-    reproduction: float = 300.0
-    lint: float = 300.0
-
-    @classmethod
-    def within(cls, budget: Budget) -> "TimeLimits":
-        """Of a job: a reproduction and the linter may take a quarter of its minutes."""
-        quarter = budget.minutes * 60 / 4
-        shorter = min(cls().reproduction, quarter), min(cls().lint, quarter)
-        return cls(budget.suite_seconds, *shorter)
-
-
+@dataclass
 class Verifier:
     """Verifies patches of one base. Every method can be repeated after a crash, with the same result.
 
-    `conflicts` are the paths in which conflicts of a merge are to be resolved. `before` then gives the changes that
-    make the base, on which nothing can be run, into the branch as it was: that is what the head is compared with.
-    `guarded` is set if only tests are to be written, with the fix that they are for. `chosen` tells which suite
-    goes with the set-up, if that was found by trying.
+    `conflicts` are the paths in which conflicts of a merge are to be resolved. `text` is the issue's: the names in it
+    are those of interfaces that may be new. `choose` tells which suite goes with the set-up, if that was found by
+    trying.
     """
 
-    def __init__(
-        self,
-        workspaces: FreshSandboxes,
-        *,
-        tree: Tree,
-        progress: Progress,
-        test: str | None = None,
-        lint: str | None = None,
-        gates: tuple[GateConfig, ...] = (),
-        protected_paths: tuple[str, ...] = (),
-        allowed_paths: tuple[AllowedPath, ...] = (),
-        conflicts: tuple[str, ...] = (),
-        before: Callable[[], Patch] | None = None,
-        guarded: FixUnderTest | None = None,
-        expects_red: bool = True,
-        limits: TimeLimits | None = None,
-        guards: Guards = no_guards,
-        text: str = "",
-        chosen: Callable[[], Awaitable[ChosenSuite]] | None = None,
-    ) -> None:
-        """`text` is the issue's: the names in it are those of interfaces that may be new."""
-        self._workspaces = workspaces
-        self._tree = tree
-        self._progress = progress
-        self._test = test
-        self._lint = lint
-        self._protected = protected_paths
-        self._allowed = allowed_paths
-        self._conflicts = conflicts
-        self._find_before = before
-        self._guarded = guarded
-        self._wants_red = expects_red
-        self._limits = limits or TimeLimits()
-        self._guards = guards
-        self._choose = chosen
-        self._chosen: ChosenSuite | None = None
-        self._isolated = True
-        self._slots = asyncio.Semaphore(1 if workspaces.provider in _ONE_AT_A_TIME else max(2, os.cpu_count() or 2))
-        self._configured = ConfiguredGates(gates, self.borrow, timeout=self._limits.suite)
-        self.prover = Prover(
-            tree=tree,
-            suite=lambda: self.suite,
-            borrow=self.borrow,
-            progress=progress,
-            timeout=self._limits.reproduction,
-            text=text,
-            isolated=lambda: self._isolated,
-            before=lambda: self._before,
-            guarded=guarded,
-            protected=protected_paths,
-        )
+    project: ProjectUnderTest
+    test: str | None = None
+    lint: str | None = None
+    gates: tuple[GateConfig, ...] = ()
+    protected_paths: tuple[str, ...] = ()
+    allowed_paths: tuple[AllowedPath, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    wants_red: bool = True
+    text: str = ""
+    choose: Callable[[], Awaitable[ChosenSuite]] | None = None
+    _chosen: ChosenSuite | None = field(default=None, init=False)
 
     @cached_property
-    def _before(self) -> Patch | None:
-        return self._find_before() if self._find_before else None
+    def prover(self) -> Prover:
+        return Prover(self.project, lambda: self.suite, self.text, self.protected_paths)
+
+    @cached_property
+    def _configured(self) -> ConfiguredGates:
+        return ConfiguredGates(self.gates, self.project)
 
     @cached_property
     def _expects_red(self) -> bool:
         """True if something must fail on the base; for tests of a fix only if that can be reverted. Blocking."""
-        if self._guarded is not None:
-            return self._guarded.taken is not None and self._guarded.taken.patch is not None
-        return self._wants_red
-
-    @cached_property
-    def _reference(self) -> Tree:
-        """The base of the comparison."""
-        return Overlay(self._tree, self._before) if self._before else self._tree
+        return self.project.shows_red if self.project.guarded is not None else self.wants_red
 
     @cached_property
     def suite(self) -> SuiteCommand | None:
         """The repository's own suite, as its base commit has it: a patch does not choose its judge."""
-        return self._chosen.command if self._chosen else find_suite(self._reference, self._test)
+        return self._chosen.command if self._chosen else find_suite(self.project.reference, self.test)
 
     async def find_suite(self) -> SuiteCommand | None:
         """Before `suite` is read for the first time."""
-        if self._choose is not None and self._chosen is None:
-            self._chosen = await self._choose()
+        if self.choose is not None and self._chosen is None:
+            self._chosen = await self.choose()
         return await asyncio.to_thread(lambda: self.suite)
 
     async def baseline(self) -> BaselineResult:
@@ -201,17 +123,18 @@ class Verifier:
 
         `earlier` are the agent's own reproductions that failed on base and head before.
         """
-        self._isolated = True
+        self.project.isolated = True
         await self.find_suite()
         await asyncio.to_thread(lambda: self._expects_red)
         gates = await self._static(patch)
         if any(gate.outcome == "blocked" for gate in gates):
             facts = self._not_executed(gates, submission, known)
         else:
-            gates = (*gates, await lint(self._lint, patch, self.borrow, timeout=self._limits.lint))
+            gates = (*gates, await lint(self.lint, patch, self.project))
             gates = (*gates, *await self._configured.check(patch))
             facts = (await self._executed(patch, submission, known, earlier)).model_copy(update={"gates": gates})
-        update = {"isolated": self._isolated, "sandbox": self._workspaces.provider, "expects_red": self._expects_red}
+        sandbox, isolated = self.project.sandboxes.provider, self.project.isolated
+        update = {"isolated": isolated, "sandbox": sandbox, "expects_red": self._expects_red}
         verification = with_verdict(facts.model_copy(update=update))
         text = feedback(verification)
         return VerifiedPatch(
@@ -223,7 +146,7 @@ class Verifier:
         suite = await self.find_suite()
         if suite is None:
             return None
-        return await asyncio.to_thread(rest_of, suite, self._reference, found, patch, minutes)
+        return await asyncio.to_thread(rest_of, suite, self.project.reference, found, patch, minutes)
 
     async def rest(
         self, facts: Facts, order: RestOrder, journal: Journal, begin: Callable[[Verification], None]
@@ -239,8 +162,8 @@ class Verifier:
         if suite is None or suite.command != facts.suite.command:
             found = f"`{suite.command}`" if suite else "none"
             raise AgentFixError(f"The verdict rests on `{facts.suite.command}`, but the test command here is {found}.")
-        judging = await asyncio.to_thread(JudgedPatch.of, self._reference, order.patch)
-        left = await asyncio.to_thread(left_out, suite, self._reference, facts.suite)
+        judging = await asyncio.to_thread(JudgedPatch.of, self.project.reference, order.patch)
+        left = await asyncio.to_thread(left_out, suite, self.project.reference, facts.suite)
 
         def with_rest(rest: RestOfSuite) -> Verification:
             return with_verdict(facts.model_copy(update={"rest": rest}))
@@ -298,10 +221,14 @@ class Verifier:
         return await self.prover.second_tests(patch, frozen)
 
     async def _static(self, patch: Patch) -> tuple[GateResult, ...]:
-        candidate = CandidatePatch(self._tree, patch)
-        only_tests = self._guarded is not None
+        candidate = CandidatePatch(self.project.tree, patch)
         check = partial(
-            static_gates, candidate, self._protected, self._conflicts, only_tests=only_tests, allowed=self._allowed
+            static_gates,
+            candidate,
+            self.protected_paths,
+            self.conflicts,
+            only_tests=self.project.guarded is not None,
+            allowed=self.allowed_paths,
         )
         gates = await asyncio.to_thread(check)
         if any(gate.outcome == "blocked" for gate in gates):
@@ -312,14 +239,14 @@ class Verifier:
 
     async def _installed(self, candidate: CandidatePatch) -> frozenset[str]:
         """The modules of the sandbox, which matter for new modules at the top only."""
-        entries = self._tree.entries()
+        entries = self.project.tree.entries()
         new = (change.path for change in candidate.patch.changes if change.path not in entries and not change.deleted)
         if not any(
             path.endswith(".py") and path.removesuffix("/__init__.py").count("/") < 2 and not is_test_path(path)
             for path in new
         ):
             return frozenset()
-        async with self.borrow("installed", None) as sandbox:
+        async with self.project.open("installed", None) as sandbox:
             return await installed_modules(sandbox)
 
     async def _reproduction(
@@ -330,7 +257,7 @@ class Verifier:
         if submission.reproduction.strip():
             command = submission.reproduction.strip()
             suite = await asyncio.to_thread(self.prover.narrowable, patch)
-            named = await asyncio.to_thread(named_tests, command, Overlay(self._tree, patch), suite)
+            named = await asyncio.to_thread(named_tests, command, Overlay(self.project.tree, patch), suite)
             subject = ReproductionSubject(
                 command, "asked" if submission.reproduction_was_requested else "agent", suite if named else None, named
             )
@@ -353,50 +280,26 @@ class Verifier:
         return _replacing(derived, own)
 
     async def _reproduce(self, subject: ReproductionSubject, patch: Patch, known: BaselineResult) -> Reproduction:
-        self._progress.report("verification", f"reproduction on head and base: {subject.command}")
-        with waiting_for(self._progress, "the reproduction on head and base"):
-            return await self._on_both(subject, patch, known)
-
-    async def _on_both(self, subject: ReproductionSubject, patch: Patch, known: BaselineResult) -> Reproduction:
-        failing = frozenset((known.suite.failing or ()) if known.suite else ())
-        timeout, borrow = self._limits.reproduction, self.borrow
-        if self._guarded is not None:
-            guarded = self._guarded
-            return await check_tests_for_fix(
-                subject, patch, self._tree, borrow, guarded, timeout=timeout, failing_before=failing
-            )
-        base, before = self._reference, self._before
-        return await reproduce(
-            subject, patch, base, borrow, timeout=timeout, failing_before=failing, reference_patch=before
-        )
+        failing = (known.suite.failing or ()) if known.suite else ()
+        what = f"reproduction on head and base: {subject.command}"
+        with self.project.reported(what, "the reproduction on head and base"):
+            return await reproduce(subject, patch, self.project, failing)
 
     async def _suite(self, patch: Patch, base: SuiteResult | None) -> SuiteComparison:
         if self.suite is None:
             found = SuiteComparison(command="", not_run="No test command was found in the repository.")
         else:
-            found = await self._runner(self.suite).compare(patch, self._reference, base)
+            found = await self._runner(self.suite).compare(patch, base)
         return await asyncio.to_thread(self._with_guards, found, patch) if found.not_run else found
 
     def _with_guards(self, found: SuiteComparison, patch: Patch) -> SuiteComparison:
         """Adds the tests that the agent can still run, if the harness could not run the suite."""
-        guards = self._guards(change.path for change in patch.changes)[:MAX_GUARDS]
+        guards = self.project.guards(change.path for change in patch.changes)[:MAX_GUARDS]
         note = f"Existing tests of the changed files that were not run: {', '.join(guards)}."
         return found.model_copy(update={"notes": (*found.notes, note)}) if guards else found
 
     def _runner(self, suite: SuiteCommand) -> SuiteRunner:
-        tree = self._tree if self._before is None else None
-        return SuiteRunner(suite, self.borrow, self._progress, self._limits.suite, self._guards, tree)
-
-    @asynccontextmanager
-    async def borrow(self, name: str, patch: Patch | None) -> AsyncIterator[Sandbox]:
-        """A fresh sandbox, destroyed afterwards, also if the job is stopped. No patch: the base."""
-        async with self._slots:
-            sandbox = await self._workspaces.fresh(name, self._before if patch is None else patch)
-            self._isolated = self._isolated and sandbox.isolated
-            try:
-                yield sandbox
-            finally:
-                await asyncio.shield(sandbox.destroy())
+        return SuiteRunner(suite, self.project, self.project.limits.suite)
 
 
 def _replacing(shown: Reproduction, own: Reproduction | None) -> Reproduction:

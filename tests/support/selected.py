@@ -1,15 +1,18 @@
 """Chosen tests whose results are scripted: by the sandbox's name, so that base, head and variants can differ."""
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.core.patch import Patch
 from app.core.verification import Execution, Outcome, TestRun, TestSelection
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.base import OddResult, ReplayReport
+from app.verify.project import ProjectUnderTest
 from app.verify.replay import Replayed
-from app.verify.reproduction import BorrowSandbox
+from app.verify.selected_tests import Runs
+from tests.support.no_sandboxes import unopened
 
+PYTEST = SuiteCommand(command="python -m pytest", framework="pytest", narrowed="python -m pytest")
 Results = Mapping[str, Outcome]
 Ended = tuple[str, str]
 
@@ -24,19 +27,20 @@ class ScriptedReplays:
     unfinished: frozenset[str] = frozenset()
     names: list[str] = field(default_factory=list)
 
-    async def __call__(
-        self, suite: SuiteCommand, selection: TestSelection, borrow: BorrowSandbox, patch: Patch | None, *, name: str
-    ) -> Replayed:
+    def answer(self, name: str, selection: TestSelection) -> Replayed:
         self.names.append(name)
         odd = self.odd if self.odd_on_base or not name.endswith("-base") else ()
         return Replayed(selection.ids, ReplayReport(self.ends.get(name, {}), odd, "", name in self.unfinished))
 
 
-@dataclass
-class ScriptedRuns:
+@dataclass(frozen=True)
+class ScriptedRuns(Runs):
     """Answers each execution by `ends`: (name, how often it was asked for by that name before) → results by id."""
 
-    ends: Callable[[str, int], Results]
+    suite: SuiteCommand = PYTEST
+    project: ProjectUnderTest = field(default_factory=unopened)
+    ends: Callable[[str, int], Results] = lambda name, before: {}
+    replays: ScriptedReplays = field(default_factory=ScriptedReplays)
     texts: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.5
     untrusted: Mapping[str, str] = field(default_factory=dict)
@@ -52,17 +56,18 @@ class ScriptedRuns:
     seeds: list[int] = field(default_factory=list)
     without_copies: list[str] = field(default_factory=list)
 
-    async def __call__(
+    async def replayed(self, name: str, selection: TestSelection, patch: Patch | None) -> Replayed:
+        return self.replays.answer(name, selection)
+
+    async def run(
         self,
-        suite: SuiteCommand,
+        name: str,
         selection: TestSelection,
-        borrow: BorrowSandbox,
         patch: Patch | None,
         *,
-        name: str,
         timeout: float,
-        watch: Mapping[str, Set[int]] | None = None,
         seed: int,
+        watch: Sequence[str] = (),
         copies: bool = True,
     ) -> TestRun:
         found = self.ends(name, self.names.count(name))
@@ -75,11 +80,11 @@ class ScriptedRuns:
         failing = [one for one, result in results if result in ("failed", "error")]
         code = (1 if failing else 0) if self.exit_code is None else self.exit_code
         return TestRun(
-            execution=Execution(command=suite.command, exit_code=code, seconds=self.seconds),
+            execution=Execution(command=self.suite.command, exit_code=code, seconds=self.seconds),
             results=results,
             texts=tuple((one, self.texts.get(one, "AssertionError: 1 != 2")) for one in failing),
             untrusted=self.untrusted.get(name, ""),
-            executed=(self.executed_in(name) if self.executed_in else self.executed) if watch is not None else (),
-            measured=self.measured and watch is not None,
+            executed=(self.executed_in(name) if self.executed_in else self.executed) if watch else (),
+            measured=self.measured and bool(watch),
             unchecked=self.unchecked,
         )

@@ -1,15 +1,15 @@
 """Small projects on which chosen tests are executed, each time in a fresh real sandbox."""
 
 import textwrap
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 
-from app.core.patch import FileChange, Patch
+from app.core.patch import FileChange
 from app.core.verification import SuiteComparison, SuiteResult, TestRun, TestSelection
-from app.sandbox.base import Sandbox, SetupPlan
+from app.sandbox.base import SetupPlan
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.verify.detect import find_suite
-from app.verify.selected_tests import run_selected
+from app.verify.project import ProjectUnderTest, TimeLimits
+from app.verify.selected_tests import Runs
 from app.verify.suite_runner import SuiteRunner
 from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress
@@ -38,22 +38,19 @@ class Project:
             provider, self.tree, with_pytest=suite.framework == "pytest", setup=setup or SetupPlan()
         )
 
-    @asynccontextmanager
-    async def open_sandbox(self, name: str, patch: Patch | None) -> AsyncIterator[Sandbox]:
-        sandbox = await self.workspaces.fresh(name, patch)
-        try:
-            yield sandbox
-        finally:
-            await sandbox.destroy()
+    @property
+    def under_test(self) -> ProjectUnderTest:
+        limits = TimeLimits(suite=200.0, reproduction=200.0)
+        return ProjectUnderTest(self.workspaces, self.tree, ListProgress(), limits)
 
     def suite_runner(self) -> SuiteRunner:
-        return SuiteRunner(self.suite, self.open_sandbox, ListProgress(), 200.0, tree=self.tree)
+        return SuiteRunner(self.suite, self.under_test, 200.0)
 
     async def compare(self, changes: Mapping[str, str | None]) -> SuiteComparison:
         """The suite on the base, where it is run once, and on the head."""
         patch = patch_of({path: None if text is None else as_bytes(text) for path, text in changes.items()})
         project = frozenset(self.tree.files.items())
-        found = await self.suite_runner().compare(patch, self.tree, _BASES.get(project))
+        found = await self.suite_runner().compare(patch, _BASES.get(project))
         assert found.base is not None
         assert found.base.launched
         _BASES[project] = found.base
@@ -75,9 +72,8 @@ class Project:
             FileChange(path=path, mode="100644", content=as_bytes(text)) for path, text in (tests or {}).items()
         )
         selection = TestSelection(files=files, ids=ids)
-        return await run_selected(
-            self.suite, selection, self.open_sandbox, patch, name="tests", timeout=timeout, seed=seed, watch=watch
-        )
+        runs = Runs(self.suite, self.under_test)
+        return await runs.run("tests", selection, patch, timeout=timeout, seed=seed, watch=sorted(watch or ()))
 
 
 def as_bytes(content: str) -> bytes:

@@ -6,6 +6,7 @@ from app.agent.base import Submission
 from app.core.verification import BaselineResult, SourceText, UnchangedSubmission, Verification
 from app.sandbox.base import SandboxProvider
 from app.verify.feedback import MAX_FEEDBACK
+from app.verify.project import ProjectUnderTest
 from app.verify.verifier import Verifier
 from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress
@@ -13,6 +14,7 @@ from tests.support.sandbox_projects import ProjectWorkspaces, patch_of
 
 _BASELINES: dict[str, BaselineResult] = {}
 """What is known of the base of each project and its settings."""
+_OF_PROJECT = ("limits", "guards", "find_before", "guarded")
 Changes = dict[str, str | bytes | None]
 
 
@@ -25,7 +27,9 @@ class Trial:
         with_pytest = any("pytest" in content for content in self.files.values())
         self.key = repr((self.files, settings))
         self.workspaces = ProjectWorkspaces(provider, tree, with_pytest=with_pytest)
-        self.verifier = Verifier(self.workspaces, tree=tree, progress=ListProgress(), **settings)  # type: ignore[arg-type]
+        of_project = {name: settings.pop(name) for name in _OF_PROJECT if name in settings}
+        project = ProjectUnderTest(self.workspaces, tree, ListProgress(), **of_project)  # type: ignore[arg-type]
+        self.verifier = Verifier(project, **settings)  # type: ignore[arg-type]
 
     async def specified(self, files: dict[str, str], *ids: str) -> BaselineResult:
         """What is known of the base, with these tests of an independent test author."""

@@ -51,7 +51,8 @@ from app.sandbox.setup.run_commands import is_absent
 from app.sandbox.workspaces import AnotherAgent, Workspaces
 from app.verify.candidates import TrialLimits
 from app.verify.gates.candidate import count_changed_lines
-from app.verify.verifier import ChosenSuite, TimeLimits, Verifier
+from app.verify.project import ProjectUnderTest, TimeLimits
+from app.verify.verifier import ChosenSuite, Verifier
 
 if TYPE_CHECKING:
     from app.core.model_usage import WorkKind
@@ -238,23 +239,26 @@ class JobRunner(ABC):
 
     def _verifier(self) -> Verifier:
         job, config = self.inputs.job, self.inputs.config
-        return Verifier(
+        project = ProjectUnderTest(
             self.workspaces,
-            tree=self.inputs.tree,
+            self.inputs.tree,
+            self.progress,
+            TimeLimits.within(job.budget),
+            guards=self.prompts.survey.guards,
+            find_before=self.before if job.conflicts else None,
+            guarded=self.kind.guarded,
+        )
+        return Verifier(
+            project,
             test=config.test,
             lint=config.lint,
             gates=tuple(gate for gate in config.gates if gate.applies(job.kind)),
             protected_paths=config.protected_paths,
             allowed_paths=job.task.allowed_paths,
             conflicts=job.conflicts,
-            before=self.before if job.conflicts else None,
-            guarded=self.kind.guarded,
-            expects_red=job.expects_red,
-            progress=self.progress,
-            limits=TimeLimits.within(job.budget),
-            guards=self.prompts.survey.guards,
+            wants_red=job.expects_red,
             text=issue_text(job.task),
-            chosen=None if job.conflicts else self._chosen_suite,
+            choose=None if job.conflicts else self._chosen_suite,
         )
 
     def services(self) -> JobServices:

@@ -48,7 +48,8 @@ from app.pipeline.planner import PlanConversation
 from app.repo.git_store import GitStore
 from app.repo.index.survey import RepositorySurvey
 from app.repo.instructions import ignored_by_git, instructions
-from app.verify.reproduction import FixUnderTest, revert_fix
+from app.verify.project import FixUnderTest
+from app.verify.reproduction import revert_fix
 
 if TYPE_CHECKING:
     from app.core.model_usage import WorkKind

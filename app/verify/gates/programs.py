@@ -11,6 +11,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,7 +23,7 @@ from app.core.verification import Execution, GateResult
 from app.verify.execution import CommandResult, run
 from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
 from app.verify.paths_of_tests import is_test_path
-from app.verify.reproduction import BorrowSandbox
+from app.verify.project import ProjectUnderTest
 
 Outcome = Literal["passed", "blocked", "warned"]
 MAX_LINES = 10
@@ -38,17 +39,16 @@ def last_number(output: str, metric: str | None = None) -> float | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
 class ConfiguredGates:
     """The gates of one job. What is measured on the base is measured once."""
 
-    def __init__(self, gates: tuple[GateConfig, ...], borrow: BorrowSandbox, *, timeout: float) -> None:
-        self._gates = gates
-        self._borrow = borrow
-        self._timeout = timeout
-        self._on_base: dict[str, CommandResult] = {}
+    gates: tuple[GateConfig, ...]
+    project: ProjectUnderTest
+    _on_base: dict[str, CommandResult] = field(default_factory=dict)
 
     async def check(self, patch: Patch) -> tuple[GateResult, ...]:
-        return tuple([await self._check(gate, patch) for gate in self._gates])
+        return tuple([await self._check(gate, patch) for gate in self.gates])
 
     async def _check(self, gate: GateConfig, patch: Patch) -> GateResult:
         head = await self._run(gate, "head", patch)
@@ -79,8 +79,8 @@ class ConfiguredGates:
         return self._on_base[gate.name]
 
     async def _run(self, gate: GateConfig, side: str, patch: Patch | None) -> CommandResult:
-        async with self._borrow(f"gate-{self._gates.index(gate)}-{side}", patch) as opened:
-            return await run(opened, gate.command, timeout=self._timeout)
+        async with self.project.open(f"gate-{self.gates.index(gate)}-{side}", patch) as opened:
+            return await run(opened, gate.command, timeout=self.project.limits.suite)
 
 
 def _number(gate: GateConfig, ran: CommandResult) -> float | None:
@@ -100,16 +100,16 @@ def _end(ran: CommandResult) -> list[str]:
     return ran.execution.excerpt.splitlines()[-MAX_LINES:]
 
 
-async def lint(command: str | None, patch: Patch, borrow: BorrowSandbox, *, timeout: float) -> GateResult:
+async def lint(command: str | None, patch: Patch, project: ProjectUnderTest) -> GateResult:
     """Blocks what is red on the head and green on the base; red on both only warns."""
     if not command:
         return GateResult(name="lint", outcome="not_run", details=("no lint command is configured",))
-    async with borrow("lint-head", patch) as opened:
-        head = (await run(opened, command, timeout=timeout)).execution
+    async with project.open("lint-head", patch) as opened:
+        head = (await run(opened, command, timeout=project.limits.lint)).execution
     if head.ok:
         return GateResult(name="lint", outcome="passed")
-    async with borrow("lint-base", None) as opened:
-        base = (await run(opened, command, timeout=timeout)).execution
+    async with project.open("lint-base", None) as opened:
+        base = (await run(opened, command, timeout=project.limits.lint)).execution
     if not base.ok:
         return GateResult(name="lint", outcome="warned", details=(f"`{command}` {_ended(head)}, as on the base",))
     lines = head.excerpt.splitlines()[-MAX_LINES:]

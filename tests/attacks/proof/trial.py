@@ -10,6 +10,7 @@ from app.core.verification import BaselineResult, Facts, SourceText, Specificati
 from app.sandbox.base import SandboxProvider, SetupPlan
 from app.sandbox.workspaces import Workspaces
 from app.verify.overlay import Overlay
+from app.verify.project import ProjectUnderTest
 from app.verify.verdict import facts_of, specification_supports_change, with_verdict
 from app.verify.verifier import Verifier
 from tests.attacks.proof.corpus import COMMIT, Case, Framework
@@ -40,9 +41,7 @@ class Trials:
         self._frozen: dict[_Key, Specification] = {}
 
     async def verdict(self, case: Case) -> Verification:
-        verifier = Verifier(
-            self._workspaces(case), tree=_tree(_key(case)), progress=ListProgress(), text=case.text, limits=None
-        )
+        verifier = self._verifier(case)
         known = await self._known(case, verifier)
         verified = await verifier.verify(
             case.patch(), Submission(summary="It works now.", reproduction=case.reproduction), known
@@ -54,7 +53,7 @@ class Trials:
         given, first = case.second_tests, found.specification
         if given is None or first is None or not specification_supports_change(first):
             return found
-        verifier = Verifier(self._workspaces(case), tree=_tree(_key(case)), progress=ListProgress(), text=case.text)
+        verifier = self._verifier(case)
         files = [SourceText(path=path, text=text) for path, text in given.files.items()]
         frozen, told = await verifier.prover.specify_against(first, case.patch(), files, given.ids)
         assert frozen.tests, told
@@ -79,6 +78,10 @@ class Trials:
         if key not in self._frozen:
             self._frozen[key] = await _specified(case, verifier)
         return self._baselines[base].model_copy(update={"specification": self._frozen[key]})
+
+    def _verifier(self, case: Case) -> Verifier:
+        project = ProjectUnderTest(self._workspaces(case), _tree(_key(case)), ListProgress())
+        return Verifier(project, text=case.text)
 
     def _workspaces(self, case: Case) -> Workspaces:
         tree = _tree(_key(case))

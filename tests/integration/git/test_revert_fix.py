@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from app.repo.git_store import GitStore
-from app.verify.reproduction import RevertedFix, revert_fix
+from app.verify.project import RevertedFix
+from app.verify.reproduction import revert_fix
 from tests.support.repositories import commit_files, git, make_repository
 
 LINES = [f"line {number}\n" for number in range(20)]

@@ -68,7 +68,7 @@ async def replayed(
     added = FileChange(path=test, mode="100644", content=text.encode())
     selection = TestSelection(files=(added,), ids=ids)
     patch: Patch | None = patch_of({path.replace("_", "."): content for path, content in changes.items()})
-    return await replay_tests(project.suite, selection, project.open_sandbox, patch if changes else None, name="replay")
+    return await replay_tests(project.suite, selection, project.under_test, patch if changes else None, name="replay")
 
 
 ONE_LIST = """\

@@ -318,7 +318,7 @@ def unsandboxed(directory: Path) -> Iterator[SandboxProvider]:
 async def test_test_names_do_not_depend_on_the_sandboxs_path(tmp_path: Path) -> None:
     """Node names a file that does not load by its whole path, which there is another one in every run."""
     with unsandboxed(tmp_path) as provider:
-        subject = Trial(provider, {**NODE, "test/broken.test.js": "require('./nope')\n"}, expects_red=False)
+        subject = Trial(provider, {**NODE, "test/broken.test.js": "require('./nope')\n"}, wants_red=False)
         known = await subject.verifier.baseline()
         assert known.suite is not None
         assert known.suite.failing == ("test/broken.test.js",)

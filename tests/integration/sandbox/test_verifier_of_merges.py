@@ -19,7 +19,7 @@ MARKED = f"<<<<<<< branch\n{BEFORE}=======\nZERO = 0\n>>>>>>> main\n"
 async def test_a_resolved_merge_is_compared_with_the_branch_before_it(trial: Callable[..., Trial]) -> None:
     """On the merge itself nothing can be run: its markers are no code."""
     before = patch_of({"money.py": BEFORE})
-    settings = {"conflicts": ("money.py",), "before": lambda: before, "expects_red": False}
+    settings = {"conflicts": ("money.py",), "find_before": lambda: before, "wants_red": False}
     subject = trial(UNITTEST | {"money.py": MARKED}, **settings)
     known = await subject.verifier.baseline()
     assert "2 passed, 1 failed" in known.brief
@@ -32,7 +32,7 @@ async def test_a_resolved_merge_is_compared_with_the_branch_before_it(trial: Cal
 
 async def test_a_reproduction_of_a_merge_runs_on_the_branch_before_it(trial: Callable[..., Trial]) -> None:
     before = patch_of({"money.py": BEFORE})
-    subject = trial(UNITTEST | {"money.py": MARKED}, conflicts=("money.py",), before=lambda: before)
+    subject = trial(UNITTEST | {"money.py": MARKED}, conflicts=("money.py",), find_before=lambda: before)
     found = await subject.verify({"money.py": FIXED, "tests/test_add.py": NEW_TEST}, REPRODUCTION)
     assert found.verdict == "tested"
     assert found.reasons[0] == "One of the agent's own tests fails on the base and passes on the head."

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from app.verify.feedback import feedback
-from app.verify.reproduction import FixUnderTest, RevertedFix
+from app.verify.project import FixUnderTest, RevertedFix
 from tests.support.sandbox_projects import patch_of
 from tests.support.verifier_trial import (
     FIXED,

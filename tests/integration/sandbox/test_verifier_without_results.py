@@ -9,8 +9,8 @@ from app.config.repository import GateConfig
 from app.core.verification import GateResult, Verification
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.verify.feedback import feedback
+from app.verify.project import TimeLimits
 from app.verify.suite import measure
-from app.verify.verifier import TimeLimits
 from tests.support.selecting import Project
 from tests.support.verifier_trial import (
     FIXED,
@@ -70,7 +70,7 @@ async def test_first_tests_of_a_repository_are_its_reproduction(trial: Callable[
 async def test_only_the_chosen_tests_run_if_the_framework_rejects_our_report(provider: BubblewrapProvider) -> None:
     files = {"test_a.py": "def test_a():\n    pass\n", "test_b.py": "def test_b():\n    raise ValueError\n"}
     project = Project(provider, files, test="python3 -m pytest -p no:junitxml")
-    async with project.open_sandbox("chosen", None) as sandbox:
+    async with project.under_test.open("chosen", None) as sandbox:
         found = await measure(sandbox, project.suite, timeout=60.0, only=("test_a.py",))
     assert (found.execution.command, found.execution.exit_code) == ("python3 -m pytest -p no:junitxml test_a.py", 0)
     assert "1 passed" in found.execution.excerpt

@@ -1,7 +1,6 @@
 """The controls around red and green: each holds for honest tests, and fails for the lie that it is there for."""
 
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -10,17 +9,15 @@ import pytest
 
 from app.core.patch import FileChange, Patch, Tree
 from app.core.verification import Control, ControlName, Outcome, TestSelection
-from app.sandbox.base import Sandbox
 from app.verify.controls import ComparisonTrees, ControlResults, ControlRunner
-from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.base import OddResult
-from app.verify.selected_tests import Repeats, Runs, repetition_count
+from app.verify.selected_tests import Repeats, repetition_count
 from app.verify.sources.analysis import SourceAnalysis
 from app.verify.sources.new_conditions import Kind, NewCondition
 from tests.support.memory_tree import MemoryTree
+from tests.support.no_sandboxes import unopened
 from tests.support.selected import Ended, Results, ScriptedReplays, ScriptedRuns
 
-SUITE = SuiteCommand(command="python -m pytest", framework="pytest", narrowed="python -m pytest")
 TREE = MemoryTree({"a.py": b"x = 1\n"})
 IDS = ("t.py::shows", "t.py::new", "t.py::guards")
 RED = frozenset(IDS[:2])
@@ -80,10 +77,6 @@ class FixedVariants(SourceAnalysis):
         return self.conditions
 
 
-def no_sandbox(name: str, patch: Patch | None) -> AbstractAsyncContextManager[Sandbox]:
-    raise AssertionError("the results are scripted")
-
-
 def honest(name: str, before: int) -> Results:
     """Red ones fail on what has the base's behaviour, all pass on what has the head's."""
     if any(part in name for part in ("noise", "base", "additions", "hollow", "altered")):
@@ -103,7 +96,9 @@ async def examine(
     tree: MemoryTree = TREE,
     existing: tuple[str, ...] = (),
 ) -> ControlResults:
-    runs = Runs(SUITE, no_sandbox, 60, run, replay or ScriptedReplays())
+    project = unopened(tree)
+    project.isolated = isolated
+    runs = replace(run, project=project, replays=replay or ScriptedReplays())
     trees = ComparisonTrees(replace(variants or FixedVariants(), base=tree, patch=patch), patch)
     selection = TestSelection(ids=IDS)
     return await ControlRunner(
@@ -114,7 +109,6 @@ async def examine(
         new=new,
         texts=TEXTS,
         name="s",
-        isolated=lambda: isolated,
         base=base,
         existing=lambda: TestSelection(ids=existing),
     ).run()
@@ -281,10 +275,9 @@ async def test_one_deviating_repetition_fails_the_control() -> None:
 
 async def test_flaky_base_fails_the_control() -> None:
     run = runs(ends=otherwise("base", shows="passed"))
-    side = Runs(SUITE, no_sandbox, 60, run)
     selection = TestSelection(ids=IDS)
-    first = await side.once("s-base", selection, None)
-    second = await Runs(SUITE, no_sandbox, 60, runs()).once("s-base", selection, None)
+    first = await run.once("s-base", selection, None)
+    second = await runs().once("s-base", selection, None)
     found = await examine(runs(), base=Repeats((first, second)))
     assert control(found, "repeats_agree").outcome == "failed"
 

@@ -1,17 +1,15 @@
 """Independent tests before they count: what is refused, what is kept and why, and the sentence beside each."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.core.verification import Outcome, SourceText, Specification
-from app.verify.frameworks import SuiteCommand
 from app.verify.proof import SpecificationBuilder, digest, file_of_test, issue_names_interface, sentence
-from app.verify.selected_tests import Runs
 from tests.support.memory_tree import MemoryTree
-from tests.support.recorded_progress import ListProgress
+from tests.support.no_sandboxes import unopened
 from tests.support.selected import Results, ScriptedRuns
-from tests.unit.core.test_controls import no_sandbox
 
-SUITE = SuiteCommand(command="python -m pytest", framework="pytest", narrowed="python -m pytest")
 TREE = MemoryTree(
     {
         "money.py": b"def half(cents):\n    return cents // 2\n",
@@ -36,10 +34,8 @@ async def freeze(
     text: str = "half(5) is 2",
     run: ScriptedRuns | None = None,
 ) -> tuple[Specification, str]:
-    runs = Runs(SUITE, no_sandbox, 60, run or ScriptedRuns(lambda name, before: results))
-    return await SpecificationBuilder(TREE, runs, text, ListProgress()).build(
-        files, ids, ("tests/test_money.py::test_even",)
-    )
+    runs = replace(run or ScriptedRuns(ends=lambda name, before: results), project=unopened(TREE))
+    return await SpecificationBuilder(runs, text).build(files, ids, ("tests/test_money.py::test_even",))
 
 
 async def test_red_tests_and_guarding_tests_are_frozen() -> None:
@@ -91,7 +87,7 @@ async def test_the_author_is_told_if_all_values_are_known() -> None:
 
 
 async def test_a_flaky_specification_test_is_dropped() -> None:
-    run = ScriptedRuns(lambda name, before: {**USUAL, IDS[1]: "failed" if before else "passed"})
+    run = ScriptedRuns(ends=lambda name, before: {**USUAL, IDS[1]: "failed" if before else "passed"})
     found, _ = await freeze(run=run)
     assert found.dropped == (f"{IDS[1]}: gives different results in different runs.",)
 
@@ -102,7 +98,7 @@ NO_ATTRIBUTE = "AttributeError: module 'money' has no attribute 'thirds'"
 
 @pytest.mark.parametrize("text", [NO_NAME, NO_ATTRIBUTE])
 async def test_a_missing_interface_is_a_red_where_the_issue_names_it(text: str) -> None:
-    run = ScriptedRuns(lambda name, before: USUAL, texts={IDS[1]: text})
+    run = ScriptedRuns(ends=lambda name, before: USUAL, texts={IDS[1]: text})
     named, _ = await freeze(run=run, text="Please add `thirds(cents)`.")
     assert [(test.role, test.missing) for test in named.tests][:2] == [("shows", ""), ("shows", "thirds")]
     unnamed, _ = await freeze(run=run, text="Please add thirdsome.")
@@ -111,7 +107,7 @@ async def test_a_missing_interface_is_a_red_where_the_issue_names_it(text: str) 
 
 
 async def test_an_output_that_several_tests_share_is_reported_once() -> None:
-    run = ScriptedRuns(lambda name, before: USUAL, texts=dict.fromkeys(IDS[:2], NO_NAME))
+    run = ScriptedRuns(ends=lambda name, before: USUAL, texts=dict.fromkeys(IDS[:2], NO_NAME))
     _, told = await freeze(run=run, text="Please add more.")
     assert told.count("does not exist, which the issue does not name.") == 2
     assert told.count(NO_NAME) == 1
@@ -146,12 +142,12 @@ def test_an_interface_is_named_as_code(text: str, *, named: bool) -> None:
 
 
 async def test_if_exit_code_and_results_disagree_nothing_is_frozen() -> None:
-    found, _ = await freeze(run=ScriptedRuns(lambda name, before: USUAL, exit_code=0))
+    found, _ = await freeze(run=ScriptedRuns(ends=lambda name, before: USUAL, exit_code=0))
     assert (found.tests, found.absent) == ((), "the exit code was 0, but 2 of 3 tests failed.")
 
 
 async def test_a_runner_that_lies_freezes_nothing() -> None:
-    run = ScriptedRuns(lambda name, before: USUAL, untrusted={"specification-base": "A copy passed."})
+    run = ScriptedRuns(ends=lambda name, before: USUAL, untrusted={"specification-base": "A copy passed."})
     found, _ = await freeze(run=run)
     assert (found.tests, found.absent) == ((), "A copy passed.")
 
@@ -180,7 +176,7 @@ def file(path: str, text: str = "def test_a(): ...\n") -> SourceText:
 async def test_a_selection_that_does_not_apply_is_not_executed(
     files: tuple[SourceText, ...], ids: tuple[str, ...], problem: str
 ) -> None:
-    run = ScriptedRuns(lambda name, before: USUAL)
+    run = ScriptedRuns(ends=lambda name, before: USUAL)
     found, told = await freeze(files=files, ids=ids, run=run)
     assert problem in told
     assert (found.tests, found.runs, run.names) == ((), 0, [])

@@ -1,17 +1,13 @@
 """Which tests a change is near to."""
 
-from contextlib import AbstractAsyncContextManager
-
 import pytest
 
-from app.core.patch import Patch
 from app.core.verification import Execution, SuiteResult
-from app.sandbox.base import Sandbox
 from app.verify.frameworks import SuiteCommand
 from app.verify.paths_of_tests import MAX_FILES, nearest
 from app.verify.suite_runner import SuiteRunner
 from tests.support.memory_tree import MemoryTree
-from tests.support.recorded_progress import ListProgress
+from tests.support.no_sandboxes import unopened
 from tests.support.sandbox_projects import patch_of
 
 TREE = MemoryTree(
@@ -65,10 +61,6 @@ def test_the_number_of_near_tests_is_limited() -> None:
     assert len(nearest(many, patch_of({"money.py": "x"}))) == MAX_FILES
 
 
-def no_sandbox(name: str, _patch: Patch | None) -> AbstractAsyncContextManager[Sandbox]:
-    raise AssertionError(name)
-
-
 @pytest.mark.parametrize(
     ("suite", "changes", "why"),
     [
@@ -89,5 +81,5 @@ async def test_reason_why_no_part_of_a_long_suite_is_run(
     suite: SuiteCommand, changes: dict[str, str], why: str
 ) -> None:
     base = SuiteResult(execution=Execution(command=suite.command, exit_code=137, seconds=60.0, timed_out=True))
-    found = await SuiteRunner(suite, no_sandbox, ListProgress(), 60.0).compare(patch_of(changes), TREE, base)
+    found = await SuiteRunner(suite, unopened(TREE), 60.0).compare(patch_of(changes), base)
     assert why.replace("near the change", "near the change") in found.not_run

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -10,14 +9,13 @@ import pytest
 from app.core.errors import AgentFixError
 from app.core.patch import FileChange, Patch
 from app.core.verification import Execution, Facts, RestOfSuite, RestOrder, SuiteComparison, SuiteResult, TestCount
-from app.sandbox.base import Sandbox
 from app.verify.base_rules import JudgedPatch
 from app.verify.frameworks import SuiteCommand
 from app.verify.suite_runner import FIRST, MAX_NAMED, Recheck, RestRunner, RestStep, SuiteRunner, left_out, rest_of
 from app.verify.verifier import Verifier
 from tests.support.memory_journal import Died, MemoryJournal
 from tests.support.memory_tree import MemoryTree
-from tests.support.recorded_progress import ListProgress
+from tests.support.no_sandboxes import unopened
 
 PYTEST = SuiteCommand("pytest", framework="pytest", narrowed="pytest")
 GO = SuiteCommand("go test ./...", framework="go", narrowed="go test")
@@ -93,15 +91,11 @@ class ScriptedSides(SuiteRunner):
         self, patch: Patch, limit: float, base: SuiteResult | None, only: tuple[str, ...] | None = None
     ) -> Recheck:
         self.rechecked.append(limit)
-        return UnchangedRecheck(self.command, patch, self.borrow, limit)
-
-
-def no_sandbox(name: str, patch: Patch | None) -> AbstractAsyncContextManager[Sandbox]:
-    raise AssertionError(f"{name} was to be opened")
+        return UnchangedRecheck(self.command, self.project, patch, limit)
 
 
 def scripted(failing: frozenset[str] = frozenset(), silent: frozenset[str] = frozenset()) -> ScriptedParts:
-    return ScriptedParts(PYTEST, no_sandbox, ListProgress(), 60.0, tree=TREE, failing=failing, silent=silent)
+    return ScriptedParts(PYTEST, unopened(TREE), 60.0, failing=failing, silent=silent)
 
 
 async def run(
@@ -247,7 +241,7 @@ async def test_no_part_is_begun_in_less_time_than_any_took(minutes: float, state
 
 
 async def test_failing_tests_run_again_for_the_suites_own_time_however_short_their_part_was() -> None:
-    runner = ScriptedSides(PYTEST, no_sandbox, ListProgress(), 60.0, tree=TREE)
+    runner = ScriptedSides(PYTEST, unopened(TREE), 60.0)
     found = await runner.part(JudgedPatch.of(TREE, CHANGE), ("tests/test_a.py",), None, 5.0)
     assert (found.newly_failing, runner.rechecked) == (("tests/test_a.py::test_x",), [60.0])
 
@@ -287,18 +281,9 @@ async def test_each_part_begins_with_the_result_so_far_and_may_be_ended() -> Non
     assert len(runner.asked) == 1
 
 
-class NoSandboxes:
-    """Nothing is to be executed."""
-
-    provider = "none"
-
-    async def fresh(self, name: str, patch: Patch | None = None) -> Sandbox:
-        raise AssertionError(f"{name} was to be opened")
-
-
 async def test_a_rest_is_not_compared_by_another_test_command_than_the_verified_one() -> None:
     facts = Facts(suite=nearest("tests/test_near.py"), rest=RestOfSuite(files=3, minutes=30.0, command="pytest"))
     order = RestOrder(patch=CHANGE, known=ran(), nearest=("tests/test_near.py",))
-    verifier = Verifier(NoSandboxes(), tree=TREE, progress=ListProgress(), test="make test")
+    verifier = Verifier(unopened(TREE), test="make test")
     with pytest.raises(AgentFixError, match="rests on `pytest`, but the test command here is `make test`"):
         await verifier.rest(facts, order, MemoryJournal(), lambda _: None)
