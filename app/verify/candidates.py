@@ -118,7 +118,7 @@ def _not_python(
 ) -> list[Candidate]:
     files = ManifestFiles(tree)
     known = suite if suite.command else None
-    directory = f"{suite.directory}/" if suite.directory else ""
+    directory = suite.start
     node = choose_node(files, directory, surroundings.node, surroundings.committed)
     found = [Candidate("manifests", "what its manifests and scripts say", 40, SetupChoice(), known)]
     runner = None if test else _runner(tree, files, suite)
@@ -151,26 +151,26 @@ def _on_node(one: Candidate, major: str, surroundings: Surroundings) -> Candidat
 
 def _runner(tree: Tree, files: ManifestFiles, suite: SuiteCommand) -> SuiteCommand | None:
     """The test runner itself, if `npm test` also does something else or ends with the first failure, else None."""
-    top = f"{suite.directory}/" if suite.directory else ""
+    top = suite.start
     scripts = node_scripts(files, top)
     if suite.narrowed and suite.framework != "other" and not scripts.stops_early:
         return None
     if not (scripts.runner or scripts.of_each):
         scripts = NodeScripts(runner=_node_tests(files, top))
-    return _behind(tree, files, suite, scripts)
+    return _behind(tree, suite, scripts)
 
 
 def _jobs(tree: Tree, files: ManifestFiles, suite: SuiteCommand) -> Iterator[Candidate]:
     """What jobs of CI run other than `npm test` does; before it if that does not say how each test ended."""
     known = [node_scripts(files)]
     for source, scripts in node_jobs(files) if not suite.directory else ():
-        found = _behind(tree, files, suite, scripts) if scripts not in known and len(known) <= MAX_DECLARED else None
+        found = _behind(tree, suite, scripts) if scripts not in known and len(known) <= MAX_DECLARED else None
         known.append(scripts)
         if found is not None:
             yield Candidate(source, f"what {source} runs", 36 if suite.narrowed else 42, SetupChoice(), found)
 
 
-def _behind(tree: Tree, files: ManifestFiles, suite: SuiteCommand, scripts: NodeScripts) -> SuiteCommand | None:
+def _behind(tree: Tree, suite: SuiteCommand, scripts: NodeScripts) -> SuiteCommand | None:
     """The command of a runner after what has to be built before it, in the directory of `suite`."""
     runner = scripts.runner or scripts.of_each
     if not runner:
@@ -195,7 +195,7 @@ def _behind(tree: Tree, files: ManifestFiles, suite: SuiteCommand, scripts: Node
 def _crates(files: ManifestFiles, suite: SuiteCommand) -> Iterator[Candidate]:
     """The tests with the features that CI has them compiled with, as many are left out without; and each test target of
     a crate by itself, as one that cannot be compiled here ends them all."""
-    root = f"{suite.directory}/" if suite.directory else ""
+    root = suite.start
     source, features = _features_of_ci(files)
     if features and not root:
         options = suite.command.partition("cargo test")[2]
@@ -468,7 +468,7 @@ async def _try(
             return Trial(candidate, monotonic() - started, reason="No test command was found in the repository.")
         progress.report("verification", f"suite on the base: `{candidate.suite.command}`")
         with waiting_for(progress, BASE_SUITE):
-            result = await measure(sandbox, candidate.suite, timeout=limits.suite, parallel=True)
+            result = (await measure(sandbox, candidate.suite, timeout=limits.suite, parallel=True)).result
         return Trial(candidate, monotonic() - started, result, _against(result), sandbox.left_out)
 
 

@@ -348,7 +348,7 @@ def _recognise_cargo(command: _ConfiguredCommand) -> SuiteCommand:
 def _recognise_each_package(command: _ConfiguredCommand) -> SuiteCommand:
     """A command that runs the tests of every package of a workspace, which all have the same runner."""
     files = ManifestFiles(command.tree)
-    top = f"{command.detected.directory}/" if command.detected and command.detected.directory else ""
+    top = command.detected.start if command.detected else ""
     members = [member for member in workspace_members(files, top) if _has_tests(files, member)]
     runners = {node_scripts(files, member).runner for member in members}
     names = {recognise(command.tree, runner, None).framework for runner in runners}

@@ -64,6 +64,11 @@ class SuiteCommand:
     proposed: bool = False
     """True if a model proposed the command."""
 
+    @property
+    def start(self) -> str:
+        """What paths in its directory begin with; empty at the top."""
+        return f"{self.directory}/" if self.directory else ""
+
 
 GO_COMPILED = f"[ -d {GO_CACHE} ] && export GOCACHE={GO_CACHE} GODEBUG=goindex=0"
 """Go uses what a set-up has compiled, which saves a fresh sandbox up to a minute. It must not write an index there."""
@@ -282,14 +287,19 @@ WORKSPACES: Mapping[FrameworkName, FrameworkName] = {
     "mocha": "mocha-workspace",
 }
 """Maps a runner to the framework of a command that starts it in every package."""
-_NPM_QUIET = {"CI": "true", "npm_config_update_notifier": "false"}
-_NODE_REPORTERS = (
-    "--test-reporter=spec --test-reporter-destination=stdout "
-    "--test-reporter={report}.node.mjs --test-reporter-destination=stderr"
-)
-_JEST = "--reporters=default --reporters={report}.jest.cjs"
-_VITEST = "--reporter=default --reporter={report}.vitest.mjs"
-_MOCHA = "--reporter {report}.mocha.cjs"
+NPM_QUIET = {"CI": "true", "npm_config_update_notifier": "false"}
+REPORTER_OPTIONS: Mapping[str, str] = {
+    "node": "--test-reporter=spec --test-reporter-destination=stdout "
+    "--test-reporter={reporter} --test-reporter-destination=stderr",
+    "vitest": "--reporter=default --reporter={reporter}",
+    "jest": "--reporters=default --reporters={reporter}",
+    "mocha": "--reporter {reporter}",
+}
+"""What asks a runner for a reporter of ours."""
+_NODE_REPORTERS = REPORTER_OPTIONS["node"].format(reporter="{report}.node.mjs")
+_JEST = REPORTER_OPTIONS["jest"].format(reporter="{report}.jest.cjs")
+_VITEST = REPORTER_OPTIONS["vitest"].format(reporter="{report}.vitest.mjs")
+_MOCHA = REPORTER_OPTIONS["mocha"].format(reporter="{report}.mocha.cjs")
 
 
 def read_pytest(data: bytes) -> Report | None:
@@ -297,7 +307,7 @@ def read_pytest(data: bytes) -> Report | None:
     return read_junit(data) or read_lines(data, stopped=True)
 
 
-_OF_LINES = partial(Framework, environment=_NPM_QUIET, read=read_lines, read_stopped=partial(read_lines, stopped=True))
+_OF_LINES = partial(Framework, environment=NPM_QUIET, read=read_lines, read_stopped=partial(read_lines, stopped=True))
 FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     # The older family names each test's file, so that a test can be run again by its id.
     "pytest": Framework(
@@ -313,7 +323,7 @@ FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     "unittest": Framework(
         read=read_unittest, read_stopped=partial(read_unittest, stopped=True), in_output=True, targets=_modules
     ),
-    "node": _OF_LINES(environment={**_NPM_QUIET, "NODE_OPTIONS": _NODE_REPORTERS}, targets=_files, reporter="node"),
+    "node": _OF_LINES(environment={**NPM_QUIET, "NODE_OPTIONS": _NODE_REPORTERS}, targets=_files, reporter="node"),
     "jest": _OF_LINES(arguments=_JEST, targets=_files, reporter="jest"),
     "vitest": _OF_LINES(arguments=_VITEST, targets=_files, reporter="vitest"),
     "mocha": _OF_LINES(arguments=_MOCHA, targets=_files, reporter="mocha"),
@@ -323,17 +333,17 @@ FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     "borp": _OF_LINES(arguments="--reporter=spec --reporter={report}.node.mjs", targets=_files, reporter="node"),
     "bun": Framework(
         read=read_bun,
-        environment=_NPM_QUIET,
+        environment=NPM_QUIET,
         arguments="--reporter=junit --reporter-outfile={report}",
         targets=_files,
     ),
-    "tap": Framework(read=read_tap, in_output=True, environment=_NPM_QUIET),
-    "uvu": Framework(read=read_uvu, in_output=True, environment=_NPM_QUIET),
+    "tap": Framework(read=read_tap, in_output=True, environment=NPM_QUIET),
+    "uvu": Framework(read=read_uvu, in_output=True, environment=NPM_QUIET),
     "go": Framework(read=read_go, targets=_go_targets),
     "cargo": Framework(
         read=read_cargo, in_output=True, environment={"CARGO_TERM_COLOR": "never"}, targets=_cargo_targets
     ),
     "maven": Framework(read=read_junit, targets=_maven_targets),
     "script": _OF_LINES(),
-    "other": Framework(environment=_NPM_QUIET),
+    "other": Framework(environment=NPM_QUIET),
 }

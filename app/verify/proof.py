@@ -371,11 +371,6 @@ class Prover:
             return suite
         return find_suite(self.tree) or find_suite(Overlay(self.tree, patch))
 
-    def same_sources(self, patch: Patch, other: Patch) -> bool:
-        """True if two patches of the base have the same sources, ignoring comments and the like. Blocking."""
-        after = Overlay(self.tree, patch)
-        return bool(SourceAnalysis(after, difference(after, Overlay(self.tree, other))).unchanged)
-
     async def specifiable(self) -> SuiteCommand | None:
         """The command in whose framework specification tests can be written; None if there is none."""
         runs = await self._runs(Patch(base=self.tree.commit))

@@ -1,7 +1,6 @@
 """Calls what the tests call without the test framework, and compares the results with what the tests ask for."""
 
 import ast
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,12 +11,11 @@ from app.core.python_source import parse_python, python_literal
 from app.core.verification import Control, ControlName, TestSelection
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher import launcher_of
-from app.verify.launcher.base import OddResult, ReplayReport, SupervisorAnswer, supervise
+from app.verify.launcher.base import UNKNOWN_FORM, OddResult, ReplayReport, SupervisorAnswer, supervise
 from app.verify.overlay import apply_patch
 from app.verify.project import ProjectUnderTest
+from app.verify.reports import json_line
 from app.verify.sources.analysis import SourceAnalysis
-
-UNKNOWN_FORM = "A result has a form that our program does not send."
 
 
 def read_replay(answer: SupervisorAnswer, token: str = "") -> ReplayReport:
@@ -27,7 +25,7 @@ def read_replay(answer: SupervisorAnswer, token: str = "") -> ReplayReport:
     left: set[str] = set()
     problem, unfinished = answer.problem, False
     for step in answer.steps:
-        problem = problem or step.not_started or step.broken
+        problem = problem or step.problem
         ended = False
         lines = step.output.decode("utf-8", "replace").splitlines() if token else []
         for text in step.messages or [line.removeprefix(token) for line in lines if line.startswith(token)]:
@@ -52,12 +50,9 @@ def read_replay(answer: SupervisorAnswer, token: str = "") -> ReplayReport:
 
 def _message(text: str) -> Any:
     """A Python literal or JSON; an empty tuple for anything else."""
-    if (message := python_literal(text)) is not None:
-        return message
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return ()
+    if (message := python_literal(text)) is None:
+        message = json_line(text)
+    return () if message is None else message
 
 
 SECONDS = 0.5

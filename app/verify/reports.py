@@ -180,7 +180,7 @@ def read_lines(data: bytes, *, stopped: bool = False) -> Report | None:
     found: list[tuple[int, str, CaseResult]] = []
     ended: set[int] = set()
     for line in islice(data.splitlines(), MAX_TESTS):
-        match _json_line(line):
+        match json_line(line):
             case [int(process)]:
                 ended.add(process)
             case [int(process), str(name), "passed" | "failed" | "error" | "skipped" as word, str(text)]:
@@ -191,7 +191,8 @@ def read_lines(data: bytes, *, stopped: bool = False) -> Report | None:
     return report if report or ended else None
 
 
-def _json_line(line: bytes) -> Any:
+def json_line(line: bytes | str) -> Any:
+    """None if it is not JSON."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
@@ -318,7 +319,7 @@ def go_output(data: bytes) -> bytes:
 
 def go_event(line: bytes) -> dict[str, Any] | None:
     """An event of `go test -json`; None for any other line."""
-    event = _json_line(line) if line.startswith(b"{") else None
+    event = json_line(line) if line.startswith(b"{") else None
     return event if isinstance(event, dict) and "Action" in event else None
 
 

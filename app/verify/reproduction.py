@@ -31,7 +31,7 @@ from app.verify.overlay import Overlay, apply_patch, difference
 from app.verify.paths_of_tests import is_test_file, is_test_path
 from app.verify.project import FixUnderTest, ProjectUnderTest, RevertedFix
 from app.verify.reports import Report, read_cargo, read_junit, read_unittest
-from app.verify.suite import measure_cases, read_file
+from app.verify.suite import measure, read_file
 
 _WORD = re.compile(r"\S+")
 _READS_TEXT = frozenset(
@@ -256,7 +256,7 @@ async def _attempt(
     timeout = project.limits.reproduction
     async with project.open(name, patch) as sandbox:
         if subject.suite is not None:
-            measured = await measure_cases(sandbox, subject.suite, timeout=timeout, only=subject.only)
+            measured = await measure(sandbox, subject.suite, timeout=timeout, only=subject.only)
             return FailedRun(measured.result.execution, _text(measured.output), measured.cases)
         return await _command(sandbox, subject.command, timeout)
 

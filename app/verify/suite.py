@@ -32,22 +32,6 @@ _NOT_INSTALLED = re.compile(
 )
 
 
-async def measure(
-    sandbox: Sandbox,
-    suite: SuiteCommand,
-    *,
-    timeout: float,
-    only: tuple[str, ...] | None = None,
-    parallel: bool = False,
-) -> SuiteResult:
-    """Run the suite, or only some of its tests (ids or test files), for at most `timeout` seconds.
-
-    `parallel`: in several processes if CI does so. Raises ValueError if the command cannot be narrowed to `only`.
-    """
-    measured = await measure_cases(sandbox, suite, timeout=timeout, only=only, parallel=parallel)
-    return measured.result
-
-
 class FailingTest(NamedTuple):
     """A test that always fails, in a file of its own beside another."""
 
@@ -128,7 +112,7 @@ class SuiteMeasurement(NamedTuple):
     output: bytes
 
 
-async def measure_cases(
+async def measure(
     sandbox: Sandbox,
     suite: SuiteCommand,
     *,
@@ -136,7 +120,10 @@ async def measure_cases(
     only: tuple[str, ...] | None = None,
     parallel: bool = False,
 ) -> SuiteMeasurement:
-    """As `measure`, with the reasons of failures."""
+    """Run the suite, or only some of its tests (ids or test files), for at most `timeout` seconds.
+
+    `parallel`: in several processes if CI does so. Raises ValueError if the command cannot be narrowed to `only`.
+    """
     shown = suite.command if only is None else narrow(suite, only)
     report = f"/tmp/report-{secrets.token_hex(8)}"  # noqa: S108 - inside the sandbox
     environment = report_environment(suite, report)

@@ -88,7 +88,7 @@ class Recheck:
 
     async def _measured(self, sandbox: Sandbox, only: tuple[str, ...] | None) -> SuiteResult:
         found = await launch(sandbox, self.command, timeout=self.timeout, only=only) if self.launched else None
-        return found or await measure(sandbox, self.command, timeout=self.timeout, only=only)
+        return found or (await measure(sandbox, self.command, timeout=self.timeout, only=only)).result
 
 
 def _not_passed(alone: SuiteResult, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ class SuiteRunner:
             if found is not None and found.count not in (None, TestCount()):
                 return found
         async with self.project.open("suite-base", None) as sandbox:
-            return await measure(sandbox, self.command, timeout=self.limit, only=only)
+            return (await measure(sandbox, self.command, timeout=self.limit, only=only)).result
 
     async def head(
         self, patch: Patch, limit: float, base: SuiteResult, *, only: tuple[str, ...] | None = None
@@ -151,7 +151,7 @@ class SuiteRunner:
             if found is not None:
                 return found
         async with self.project.open(name, patch) as sandbox:
-            return await measure(sandbox, self.command, timeout=limit, only=only)
+            return (await measure(sandbox, self.command, timeout=limit, only=only)).result
 
     def _failing_test(self) -> FailingTest | None:
         """Beside the first test that is written as ours is; None also for a base on which nothing can be run."""
@@ -159,7 +159,7 @@ class SuiteRunner:
         if self.project.before is not None or pattern is None:
             return None
         entries = tree.entries()
-        start = f"{self.command.directory}/" if self.command.directory else ""
+        start = self.command.start
         paths = [path for path in entries if path.startswith(start) and _PLAIN_TEST.search(path)][:MAX_READ]
         contents = tree.read_many(paths)
         found = next((path for path in paths if pattern.search(contents[path])), "")
@@ -404,7 +404,7 @@ def left_out(suite: SuiteCommand, tree: Tree, found: SuiteComparison) -> list[Un
     if any(side is not None and side.execution.timed_out for side in (found.base, found.head)):
         reported = _by_file(suite, {*_names(found.base)} & {*_names(found.head)}, done)
         done = set(reported)
-    start = f"{suite.directory}/" if suite.directory else ""
+    start = suite.start
     units: dict[str, list[str]] = {}
     for path in sorted(tree.entries()):
         if path.startswith(start) and path.endswith(_SUFFIXES.get(suite.framework, ())) and is_test_file(path):

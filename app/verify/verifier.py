@@ -36,7 +36,7 @@ from app.verify.frameworks import SuiteCommand
 from app.verify.gates import CandidatePatch, static_gates
 from app.verify.gates.programs import ConfiguredGates, lint, security_scan
 from app.verify.gates.shadowing import installed_modules
-from app.verify.overlay import Overlay
+from app.verify.overlay import Overlay, difference
 from app.verify.paths_of_tests import is_test_path
 from app.verify.project import ProjectUnderTest
 from app.verify.proof import Prover, without_test_ids
@@ -47,6 +47,7 @@ from app.verify.reproduction import (
     reproduce,
     with_tests_of,
 )
+from app.verify.sources.analysis import SourceAnalysis
 from app.verify.suite_runner import RestRunner, SuiteRunner, left_out, rest_of
 from app.verify.verdict import changes_beyond, specification_supports_change, with_verdict, without_outdated
 
@@ -128,7 +129,7 @@ class Verifier:
         await asyncio.to_thread(lambda: self._expects_red)
         gates = await self._static(patch)
         if any(gate.outcome == "blocked" for gate in gates):
-            facts = self._not_executed(gates, submission, known)
+            facts = self._not_executed(gates, submission)
         else:
             gates = (*gates, await lint(self.lint, patch, self.project))
             gates = (*gates, *await self._configured.check(patch))
@@ -173,10 +174,11 @@ class Verifier:
         return with_rest(await runner.run(left, facts.rest, journal))
 
     def same_sources(self, patch: Patch, other: Patch) -> bool:
-        """True if two patches have the same sources, ignoring comments. Blocking."""
-        return self.prover.same_sources(patch, other)
+        """True if two patches have the same sources, ignoring comments and the like. Blocking."""
+        after = Overlay(self.project.tree, patch)
+        return bool(SourceAnalysis(after, difference(after, Overlay(self.project.tree, other))).unchanged)
 
-    def _not_executed(self, gates: tuple[GateResult, ...], submission: Submission, known: BaselineResult) -> Facts:
+    def _not_executed(self, gates: tuple[GateResult, ...], submission: Submission) -> Facts:
         why = "Not run: a gate blocks the patch."
         reproduction = Reproduction(command=submission.reproduction, note=why) if submission.reproduction else None
         specification = SpecificationResult(absent="a gate blocks the patch.") if self._expects_red else None

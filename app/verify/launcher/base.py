@@ -12,6 +12,7 @@ import secrets
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -24,6 +25,7 @@ from app.core.record import Record
 from app.core.verification import Execution
 from app.sandbox.base import Sandbox
 from app.verify.execution import as_inside, excerpt
+from app.verify.frameworks import SuiteCommand
 from app.verify.reports import Outcomes
 
 START = (
@@ -72,6 +74,11 @@ class StepEnd(Record):
     lines: tuple[tuple[str, tuple[int, ...]], ...] = ()
     collected: Mapping[str, bytes] = {}
     not_started: str = ""
+
+    @property
+    def problem(self) -> str:
+        """Why its messages must not be trusted, or there are none."""
+        return self.not_started or self.broken
 
 
 class SupervisorAnswer(Record):
@@ -153,6 +160,10 @@ def _ended(step: dict[str, Any]) -> StepEnd:
     return StepEnd(**{**step, "output": base64.b64decode(step.get("output", "")), "collected": collected})
 
 
+UNKNOWN_FORM = "A result has a form that our program does not send."
+AFTER_END = "Results came after the end of the tests."
+
+
 class LauncherReport(Record):
     """The reports. A parametrized or grouped id has one outcome for each of its tests."""
 
@@ -167,15 +178,19 @@ class LauncherReport(Record):
     measured: bool = False
 
 
-def exit_code_problem(code: int, *, failed: bool, complete: bool) -> str:
-    """Why an exit code does not fit the results; empty if it does.
+def exit_code_problem(ended: StepEnd, *, finished: bool = True, failed: bool, complete: bool) -> str:
+    """Why an exit code does not fit the results; empty if it does, or if the program was stopped at its limit.
 
     `complete`: each of the tests is known, so nothing but a failed one explains another code than 0.
     """
-    if failed and code == 0:
+    if ended.timed_out:
+        return ""
+    if not finished:
+        return f"The tests did not finish (exit code {ended.exit_code})."
+    if failed and ended.exit_code == 0:
         return "The exit code is 0 although a test failed."
-    if complete and not failed and code != 0:
-        return f"The exit code is {code} although no test failed."
+    if complete and not failed and ended.exit_code != 0:
+        return f"The exit code is {ended.exit_code} although no test failed."
     return ""
 
 
@@ -226,8 +241,11 @@ class ReplayReport(NamedTuple):
     """Tests that turned out to need their framework."""
 
 
+@dataclass(frozen=True)
 class Launcher(ABC):
-    """Executes chosen tests of one framework."""
+    """Executes chosen tests of one suite."""
+
+    suite: SuiteCommand
 
     @abstractmethod
     def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:
@@ -391,6 +409,11 @@ class CopiesOfTests(ABC, Generic[T]):
         self.contents = contents
         self.random = random
         self.names = CopyNames(random, taken)
+
+    def numbers(self) -> tuple[int, int]:
+        """Two different ones."""
+        one, other = self.random.sample(range(2, 99), 2)
+        return one, other
 
     @abstractmethod
     def locate(self, name: str) -> LocatedTest[T] | None:

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from random import Random
 from typing import Any
 
-from app.verify.frameworks import GO_COMPILED, SuiteCommand
+from app.verify.frameworks import GO_COMPILED
 from app.verify.launcher.base import (
     Launcher,
     LauncherReport,
@@ -34,8 +34,6 @@ _RUST_TEST = re.compile(r"^test (?P<name>\S+)(?: - should panic)? \.\.\. ", re.M
 @dataclass(frozen=True)
 class GoLauncher(Launcher):
     """Runs `go test -json`; the go tool reads what the test's program prints."""
-
-    suite: SuiteCommand
 
     def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:
         tests = dict.fromkeys(re.escape(name.partition("::")[2].partition("/")[0]) for name in ids)
@@ -73,7 +71,7 @@ class GoLauncher(Launcher):
         return go_output(output)
 
     def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
-        start = f"{self.suite.directory}/" if self.suite.directory else ""
+        start = self.suite.start
         below = dict.fromkeys(PurePosixPath(name.partition("::")[0]).name for name in ids)
         return (f"{start}go.mod", f"{start}*_test.go", *(f"{start}**/{name}/*_test.go" for name in below))
 
@@ -91,8 +89,7 @@ class GoReports(GoEvents):
         super().__init__(ended.output)
         failed = any("failed" in found for found in self.statuses.values())
         self.problem = "The output was too long to be read." if ended.dropped else self._twice()
-        if not ended.timed_out and not self.problem:
-            self.problem = exit_code_problem(ended.exit_code, failed=failed, complete=bool(self.statuses))
+        self.problem = self.problem or exit_code_problem(ended, failed=failed, complete=bool(self.statuses))
 
     def _twice(self) -> str:
         twice = next((name for name, found in self.statuses.items() if len(found) > 1), "")
@@ -153,8 +150,6 @@ def _of_report(report: Report | None, problem: str) -> LauncherReport:
 @dataclass(frozen=True)
 class CargoLauncher(Launcher):
     """Runs `cargo test`, and reads the lines that each test's program prints."""
-
-    suite: SuiteCommand
 
     def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:
         environment = {"CARGO_TERM_COLOR": "never"}
@@ -219,7 +214,7 @@ class CargoLauncher(Launcher):
                 return f"{twice[0]} was reported twice."
         statuses = {one.status for found in outcomes.values() for _, one in found}
         complete = chosen and bool(statuses) and all(outcomes.values()) and "error" not in statuses
-        return exit_code_problem(ended.exit_code, failed="failed" in statuses, complete=complete)
+        return exit_code_problem(ended, failed="failed" in statuses, complete=complete)
 
     def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
         copies = self.copier({}, Random(0))  # noqa: S311 - nothing is chosen

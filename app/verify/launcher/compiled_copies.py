@@ -89,10 +89,6 @@ class CompiledCopies(CopiesOfTests[Function]):
                 yield Alteration("value", [ByteEdit(inner.start_byte, inner.end_byte, other)])
                 return
 
-    def numbers(self) -> tuple[int, int]:
-        one, other = self.random.sample(range(2, 99), 2)
-        return one, other
-
 
 def reached(block: Node) -> Iterator[Node]:
     return always_reached(block, _ENDING, frozenset({"func_literal", "closure_expression", "function_item"}))

@@ -13,7 +13,9 @@ from typing import Any
 from app.core.python_source import python_literal
 from app.verify.frameworks import PATH_VARIABLE, SuiteCommand, needs_shell
 from app.verify.launcher.base import (
+    AFTER_END,
     START,
+    UNKNOWN_FORM,
     Launcher,
     LauncherReport,
     ReplayProgram,
@@ -50,7 +52,6 @@ _FRAMEWORKS = frozenset({"pytest", "py.test", "unittest", "manage.py"})
 class PythonLauncher(Launcher):
     """Built from a suite's narrowed command: its variables, its interpreter, the framework's own options."""
 
-    suite: SuiteCommand
     framework: str
     python: str
     as_module: bool
@@ -223,7 +224,7 @@ class _ReportReader:
 
     def _read(self, message: tuple[Any, ...]) -> None:
         if self._end is not None:
-            self._problem = self._problem or "Results came after the end of the tests."
+            self._problem = self._problem or AFTER_END
         match message:
             case ("begin", str(name)):
                 self._begun = name
@@ -242,7 +243,7 @@ class _ReportReader:
             case ("end", int(code)):
                 self._end = code
             case _:
-                self._problem = self._problem or "A result has a form that our program does not send."
+                self._problem = self._problem or UNKNOWN_FORM
 
     def _test(self, name: str, outcome: CaseResult) -> None:
         self._begun = ""
@@ -258,7 +259,7 @@ class _ReportReader:
         hit = any(self._lines.values())
         return LauncherReport(
             outcomes=outcomes,
-            problem=ended.not_started or ended.broken or self._problem or self._disagreement(ended, outcomes),
+            problem=ended.problem or self._problem or self._disagreement(ended, outcomes),
             hanging=self._begun if ended.timed_out else "",
             executed=tuple((path, self._lines.get(path, ())) for path in watch),
             # Lines of programs that the tests start are not measured.
@@ -270,9 +271,7 @@ class _ReportReader:
         outcomes = {name: ((name, outcome),) for name, outcome in tests.items()}
         outcomes |= {path: ((path, CaseResult("error", text, plain=False)),) for path, text in self._files.items()}
         found = self.report(ended, ())
-        problem = found.problem
-        if not problem and not ended.timed_out:
-            problem = exit_code_problem(ended.exit_code, failed=_any_failed(outcomes), complete=False)
+        problem = found.problem or exit_code_problem(ended, failed=_any_failed(outcomes), complete=False)
         return found.model_copy(update={"outcomes": outcomes, "problem": problem})
 
     def _outcomes(self, name: str) -> Outcomes:
@@ -291,11 +290,7 @@ class _ReportReader:
         return tuple((name, self._tests[one]) for one in around[:1])
 
     def _disagreement(self, ended: StepEnd, outcomes: Mapping[str, Outcomes]) -> str:
-        if ended.timed_out:
-            return ""
-        if self._end is None:
-            return f"The tests did not finish (exit code {ended.exit_code})."
-        if self._end != ended.exit_code:
+        if self._end not in (None, ended.exit_code) and not ended.timed_out:
             return f"The exit code is {ended.exit_code}, and the framework's own was {self._end}."
-        complete = bool(outcomes) and all(outcomes.values())
-        return exit_code_problem(ended.exit_code, failed=_any_failed(outcomes), complete=complete)
+        complete, finished = bool(outcomes) and all(outcomes.values()), self._end is not None
+        return exit_code_problem(ended, finished=finished, failed=_any_failed(outcomes), complete=complete)

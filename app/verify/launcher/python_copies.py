@@ -305,7 +305,7 @@ class PythonCopies(CopiesOfTests[_Function]):
     def failing_end(self, test: LocatedTest[_Function]) -> ByteEdit:
         """A failing statement after the last one, or before the first if the test may end early."""
         source, function = test.inner.source, test.inner.function
-        one, other = self.random.sample(range(2, 99), 2)
+        one, other = self.numbers()
         text = f"assert {one} == {other}" if self._pytest else f"self.assertEqual({one}, {other})"
         first, last = function.body[0], function.body[-1]
         if list(_reached(function.body))[-1:] == [last] and not isinstance(last, ast.Return):

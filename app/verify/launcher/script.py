@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tree_sitter import Node
 
 from app.core.text import plain
 from app.repo.grammars import language_of, with_tree
-from app.verify.frameworks import FrameworkName, SuiteCommand
+from app.verify.frameworks import NPM_QUIET, REPORTER_OPTIONS, FrameworkName
 from app.verify.launcher.base import (
+    AFTER_END,
+    UNKNOWN_FORM,
     Alteration,
     ByteEdit,
     CopiedTests,
@@ -37,20 +39,13 @@ from app.verify.launcher.base import (
     exit_code_problem,
     written,
 )
-from app.verify.reports import CaseResult, Outcomes
+from app.verify.reports import CaseResult, Outcomes, json_line
 from app.verify.sources.parsed_sources import text_of
 
 _REPORTERS = Path(__file__).with_name("reporters")
 _OLD = "const fs = require('node:fs');\nconst crypto = require('node:crypto');\n"
 _NEW = "import fs from 'node:fs';\nimport crypto from 'node:crypto';\nimport { inspect } from 'node:util';\n"
-_ARGUMENTS: Mapping[str, str] = {
-    "node": "--test-reporter=spec --test-reporter-destination=stdout --test-reporter={place}/reporter.mjs "
-    "--test-reporter-destination=stderr",
-    "vitest": "--reporter=default --reporter={place}/reporter.mjs",
-    "jest": "--reporters=default --reporters={place}/reporter.cjs",
-    "mocha": "--reporter {place}/reporter.cjs",
-}
-_ENVIRONMENT = {"CI": "true", "npm_config_update_notifier": "false", "NO_COLOR": "1"}
+_ENVIRONMENT = {**NPM_QUIET, "NO_COLOR": "1"}
 _IMPORT = re.compile(r"^import (?P<names>[^'\";]+?) from (?P<module>'[^'\n]+'|\"[^\"\n]+\");?[ \t]*$", re.MULTILINE)
 _EFFECT = re.compile(r"^import (?P<module>'[^'\n]+'|\"[^\"\n]+\");?[ \t]*$", re.MULTILINE)
 _LOADS = "await load("
@@ -80,8 +75,6 @@ _TAIL = 4_000
 class ScriptLauncher(Launcher):
     """Runs whole test files; only the results of the chosen tests count."""
 
-    suite: SuiteCommand
-
     @cached_property
     def files(self) -> Mapping[str, str]:
         new = self.suite.framework in ("node", "vitest")
@@ -90,12 +83,16 @@ class ScriptLauncher(Launcher):
         ]
         return {f"reporter.{'mjs' if new else 'cjs'}": "\n".join([_NEW if new else _OLD, *texts])}
 
+    @property
+    def _reporter_options(self) -> str:
+        """What asks the framework for our reporter."""
+        return REPORTER_OPTIONS[self.suite.framework].format(reporter="{place}/" + next(iter(self.files)))
+
     def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:
         framework: FrameworkName = self.suite.framework
-        start = f"{self.suite.directory}/" if self.suite.directory else ""
-        paths = dict.fromkeys(name.partition("::")[0].removeprefix(start) for name in ids)
+        paths = dict.fromkeys(name.partition("::")[0].removeprefix(self.suite.start) for name in ids)
         by_path = " --runTestsByPath" if framework == "jest" else ""
-        command = f"{self.suite.narrowed} {_ARGUMENTS[framework]}{by_path} {shlex.join(paths)}"
+        command = f"{self.suite.narrowed} {self._reporter_options}{by_path} {shlex.join(paths)}"
         environment = dict(_ENVIRONMENT)
         measured = [path for path in watch if _PLAIN_SCRIPT.search(path)]
         if measured and framework in ("node", "mocha"):  # the others change the text before it is executed
@@ -112,10 +109,10 @@ class ScriptLauncher(Launcher):
     def program(self, command: str, timeout: float) -> tuple[SupervisorStep, ...]:
         environment = dict(_ENVIRONMENT)
         if self.suite.framework == "node":  # a script may have paths, and more than one command
-            environment["NODE_OPTIONS"] = _ARGUMENTS["node"]
+            environment["NODE_OPTIONS"] = self._reporter_options
         else:
             chosen = command.removeprefix(self.suite.narrowed) if command != self.suite.command else ""
-            command = f"{self.suite.narrowed} {_ARGUMENTS[self.suite.framework]}{chosen}"
+            command = f"{self.suite.narrowed} {self._reporter_options}{chosen}"
         return (SupervisorStep(argv=("bash", "-c", command), timeout=timeout, env=environment, channel=True),)
 
     def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
@@ -125,7 +122,7 @@ class ScriptLauncher(Launcher):
         lines = dict(ended.lines)
         return LauncherReport(
             outcomes=outcomes,
-            problem=ended.not_started or ended.broken or reports.problem or reports.disagreement(ended),
+            problem=ended.problem or reports.problem or reports.disagreement(ended),
             hanging=next((name for name, found in outcomes.items() if not found), "") if ended.timed_out else "",
             executed=tuple((path, lines.get(path, ())) for path in watch) if lines else (),
             measured=any(lines.values()),
@@ -134,7 +131,7 @@ class ScriptLauncher(Launcher):
     def read_all(self, answer: SupervisorAnswer) -> LauncherReport:
         (ended,) = answer.steps
         reports = ScriptReports(ended, " " if self.suite.framework == "mocha" else " > ")
-        problem = ended.not_started or ended.broken or reports.problem or reports.contradiction(ended)
+        problem = ended.problem or reports.problem or reports.contradiction(ended)
         return LauncherReport(outcomes=reports.all_of_it(), problem=problem)
 
     def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
@@ -218,9 +215,9 @@ class ScriptReports:
             self._read(text)
 
     def _read(self, text: str) -> None:
-        message = _message(text)
+        message = json_line(text)
         if self._ended:
-            self.problem = self.problem or "Results came after the end of the tests."
+            self.problem = self.problem or AFTER_END
         match message:
             case ["test", str(file), list(titles), "passed" | "failed" | "skipped" as status, str(failure)]:
                 name = f"{file}::{self._separator.join(map(str, titles))}"
@@ -230,7 +227,7 @@ class ScriptReports:
             case ["end"]:
                 self._ended = True
             case _:
-                self.problem = self.problem or "A result has a form that our program does not send."
+                self.problem = self.problem or UNKNOWN_FORM
 
     def all_of_it(self) -> dict[str, Outcomes]:
         found = {name: tuple((name, outcome) for outcome in each) for name, each in self._tests.items()}
@@ -256,26 +253,13 @@ class ScriptReports:
 
     def contradiction(self, ended: StepEnd) -> str:
         """Why these cannot be all results of a suite; its exit code may have other reasons than tests."""
-        if ended.timed_out:
-            return ""
-        if not self._ended:
-            return f"The tests did not finish (exit code {ended.exit_code})."
-        return exit_code_problem(ended.exit_code, failed=self._failed, complete=False)
+        return exit_code_problem(ended, finished=self._ended, failed=self._failed, complete=False)
 
     def disagreement(self, ended: StepEnd) -> str:
-        if ended.timed_out:
-            return ""
+        """Why these cannot be the results of chosen tests."""
         if not self._ended and not self._tests:
             return ""  # nothing at all was reported: the framework itself may not have started
-        complete = bool(self._tests)
-        return self.contradiction(ended) or exit_code_problem(ended.exit_code, failed=self._failed, complete=complete)
-
-
-def _message(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+        return exit_code_problem(ended, finished=self._ended, failed=self._failed, complete=bool(self._tests))
 
 
 _EQUALITIES = frozenset({"equal", "strictEqual", "deepEqual", "deepStrictEqual", "eql"})
@@ -467,7 +451,7 @@ class ScriptCopies(CopiesOfTests[_Call]):
     def failing_end(self, test: LocatedTest[_Call]) -> ByteEdit:
         """A failing statement after the last one, or before the first if the test may end early."""
         body = test.inner.body
-        one, other = self.random.sample(range(2, 99), 2)
+        one, other = self.numbers()
         text = f"if ({one} !== {other}) throw new Error('expected {one} to be {other}');".encode()
         if body.type != "statement_block":
             expression = text_of(self.contents[test.path], body)

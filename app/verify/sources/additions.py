@@ -395,11 +395,11 @@ def _parameters(before: Side, after: Side, old: Node, new: Node) -> Iterator[Edi
     earlier = [before.text(each) for each in lists[0].named_children]
     later = [after.text(each) for each in lists[1].named_children]
     extra = lists[1].named_children[len(earlier) :]
-    if extra and later[: len(earlier)] == earlier and all(_is_optional(after, each) for each in extra):
+    if extra and later[: len(earlier)] == earlier and all(map(_is_optional, extra)):
         yield Edit(lists[0].start_byte, lists[0].end_byte, after.text(lists[1]))
 
 
-def _is_optional(side: Side, node: Node) -> bool:
+def _is_optional(node: Node) -> bool:
     if node.type in ("optional_parameter", "splat_parameter", "hash_splat_parameter", "block_parameter"):
         return True
     valued = node.child_by_field_name("value") is not None

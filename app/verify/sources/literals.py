@@ -18,7 +18,7 @@ from tree_sitter import Node
 
 from app.core.verification import SourceText
 from app.repo.grammars import language_of, with_tree
-from app.verify.sources.parsed_sources import COMMENTS, added_rows, root_of, text_of, walk_nodes
+from app.verify.sources.parsed_sources import COMMENTS, added_rows, nodes_around, root_of, text_of, walk_nodes
 
 _MIN_STRING = 3
 _ORDINARY = frozenset({"-1", "0", "1", "2"})
@@ -74,7 +74,7 @@ def literal_conditions(
     rows = added_rows(old or b"", new)
     root = root_of(language, new)
     found: dict[int, list[Literal]] = {}
-    for node in _all_nodes(root) if root is not None else ():
+    for node in walk_nodes(root, only_named=False) if root is not None else ():
         if node.type in _PAIRS:
             literals = _calculated(node, new)
         elif node.type in _PATTERNS:
@@ -116,15 +116,6 @@ def indicate_special_case(literals: Sequence[Literal], known: Collection[str]) -
     if any(each.text not in _ORDINARY if each.number else len(each.text.strip()) >= _MIN_STRING for each in strange):
         return True
     return len({each.text for each in strange if each.number} - {"0", "1", "-1"}) > 1
-
-
-def _all_nodes(root: Node) -> Iterator[Node]:
-    """The node and all in it, also those without a name, in the order of the text."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting += reversed(node.children)
 
 
 def operator_of(node: Node) -> str:
@@ -294,12 +285,8 @@ def _is_row(string: Node) -> bool:
 
 
 def _is_local(node: Node) -> bool:
-    around = node.parent
-    while around is not None:
-        if "function" in around.type or around.type in ("method_definition", "function_item", "lambda"):
-            return True
-        around = around.parent
-    return False
+    owners = frozenset({"method_definition", "function_item", "lambda"})
+    return any("function" in around.type or around.type in owners for around in nodes_around(node))
 
 
 def _is_encoding(name: str) -> bool:
@@ -389,7 +376,7 @@ def _region(content: bytes, root: Node, name: str) -> list[Node]:
 
 def _named(content: bytes, root: Node, name: str) -> Iterator[Node]:
     """The functions of this name, with their decorators, and the calls whose title it is."""
-    for node in _all_nodes(root):
+    for node in walk_nodes(root, only_named=False):
         called = node.child_by_field_name("name")
         if called is not None and node.child_by_field_name("body") is not None and _decoded(content, called) == name:
             decorated = node.parent is not None and node.parent.type == "decorated_definition"

@@ -14,7 +14,17 @@ from tree_sitter import Node
 from app.core.python_source import parse_python
 from app.verify.sources import python_sources
 from app.verify.sources.literals import NUMBERS, STRINGS, operator_of
-from app.verify.sources.parsed_sources import COMMENTS, Hunk, added_rows, code_only, hunks, root_of, text_of, walk_nodes
+from app.verify.sources.parsed_sources import (
+    COMMENTS,
+    Hunk,
+    added_rows,
+    code_only,
+    hunks,
+    nodes_around,
+    root_of,
+    text_of,
+    walk_nodes,
+)
 from app.verify.sources.python_sources import Unused, all_unused, unused_rows
 
 _FUNCTION = re.compile(r"function|method|arrow|lambda|closure|constructor|func_literal|do_block")
@@ -533,24 +543,17 @@ def _counts(node: Node, value: Node, content: bytes) -> bool:
     inner = (_CALLABLE.search(each.type) for each in walk_nodes(value))
     if any(inner) or _LOADED.match(text_of(content, value)):
         return False
-    return node.type in _PARAMETERS or not any(_CALLABLE.search(each.type) for each in _around(node))
+    return node.type in _PARAMETERS or not any(_CALLABLE.search(each.type) for each in nodes_around(node))
 
 
 def _body(parameter: Node, content: bytes) -> tuple[bytes, ...]:
-    bodies = (each.child_by_field_name("body") for each in _around(parameter))
+    bodies = (each.child_by_field_name("body") for each in nodes_around(parameter))
     body = next((each for each in bodies if each is not None), None)
     return () if body is None else tuple(text_of(content, body).split())
 
 
 def _owners(node: Node, content: bytes) -> Iterator[bytes]:
-    for each in reversed([*_around(node)]):
+    for each in reversed([*nodes_around(node)]):
         if _OWNER.search(each.type):
             name = each.child_by_field_name("name") or each.child_by_field_name("type")
             yield text_of(content, name) if name is not None else b""
-
-
-def _around(node: Node) -> Iterator[Node]:
-    around = node.parent
-    while around is not None:
-        yield around
-        around = around.parent

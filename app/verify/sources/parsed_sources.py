@@ -65,13 +65,20 @@ def text_of(content: bytes, node: Node) -> bytes:
     return content[node.start_byte : node.end_byte]
 
 
-def walk_nodes(root: Node) -> Iterator[Node]:
-    """The node and all named ones in it, in the order of the text."""
+def walk_nodes(root: Node, *, only_named: bool = True) -> Iterator[Node]:
+    """The node and all in it, or all named ones, in the order of the text."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
         yield node
-        waiting += reversed(node.named_children)
+        waiting += reversed(node.named_children if only_named else node.children)
+
+
+def nodes_around(node: Node) -> Iterator[Node]:
+    """What the node is a part of, the innermost first."""
+    while node.parent is not None:
+        node = node.parent
+        yield node
 
 
 COMMENTS = frozenset({"comment", "line_comment", "block_comment", "html_comment"})

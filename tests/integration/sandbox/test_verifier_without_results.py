@@ -71,7 +71,7 @@ async def test_only_the_chosen_tests_run_if_the_framework_rejects_our_report(pro
     files = {"test_a.py": "def test_a():\n    pass\n", "test_b.py": "def test_b():\n    raise ValueError\n"}
     project = Project(provider, files, test="python3 -m pytest -p no:junitxml")
     async with project.under_test.open("chosen", None) as sandbox:
-        found = await measure(sandbox, project.suite, timeout=60.0, only=("test_a.py",))
+        found = (await measure(sandbox, project.suite, timeout=60.0, only=("test_a.py",))).result
     assert (found.execution.command, found.execution.exit_code) == ("python3 -m pytest -p no:junitxml test_a.py", 0)
     assert "1 passed" in found.execution.excerpt
 

@@ -253,10 +253,10 @@ async def test_the_first_tests_of_a_suite_that_is_stopped_have_results(tmp_path:
     sandbox = StoppedSandbox(tmp_path, {"test_x.py": TESTS_UNTIL_A_STOP.encode()})
     command = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m {command}"
     suite = SuiteCommand(command, "pytest" if "pytest" in command else "unittest", narrowed=command)
-    found = await measure(sandbox, suite, timeout=400.0)
+    found = (await measure(sandbox, suite, timeout=400.0)).result
     assert found.count == TestCount(passed=1, failed=1, skipped=1)
     assert "3 tests had finished by then" in found.partial
-    assert (await measure(ReportingSandbox(tmp_path), suite, timeout=400.0)).count is None
+    assert (await measure(ReportingSandbox(tmp_path), suite, timeout=400.0)).result.count is None
 
 
 @pytest.mark.parametrize(("passing", "failing", "tried"), [(50, 1, 1), (48, 1, 2), (50, 2, 2)])
@@ -286,7 +286,7 @@ async def test_pytest_runs_in_as_many_processes_as_in_ci_during_a_trial(
     sandbox = ReportingSandbox(tmp_path, {"test_x.py": text.encode()})
     command = f"{sys.executable} -m pytest"
     suite = SuiteCommand(command, "pytest", narrowed=command, parallel="2 --dist=loadfile")
-    found = await measure(sandbox, suite, timeout=400.0, parallel=parallel)
+    found = (await measure(sandbox, suite, timeout=400.0, parallel=parallel)).result
     assert found.count == TestCount(passed=1), found.execution.excerpt
 
 
@@ -503,12 +503,12 @@ async def test_packages_and_a_stopped_suite_report_what_has_ended(tmp_path: Path
     files = {"run.js": text.encode(), "a/package.json": b"{}", "b/package.json": b"{}"}
     run = 'f() { for each in a b; do (cd $each && node ../run.js "$@") || failed=1; done; [ -z "$failed" ]; }; f'
     title = "S adds" if framework.startswith("mocha") else "S > adds"
-    whole = await measure(ReportingSandbox(tmp_path, files), SuiteCommand(run, framework), timeout=60.0)
+    whole = (await measure(ReportingSandbox(tmp_path, files), SuiteCommand(run, framework), timeout=60.0)).result
     assert whole.passing == tuple(f"{place}/{file}::{title}" for place in "ab" for file in ("x.js", "y.js"))
     assert (whole.failing, whole.execution.exit_code) == ((), 1)
     stopping = SuiteCommand(f"export STOPS=1; {run}", framework)
-    assert (await measure(ReportingSandbox(tmp_path), stopping, timeout=60.0)).passing is None
-    stopped = await measure(StoppedSandbox(tmp_path), stopping, timeout=60.0)
+    assert (await measure(ReportingSandbox(tmp_path), stopping, timeout=60.0)).result.passing is None
+    stopped = (await measure(StoppedSandbox(tmp_path), stopping, timeout=60.0)).result
     assert stopped.passing == (f"a/x.js::{title}", f"b/x.js::{title}")
 
 
@@ -531,7 +531,7 @@ async def test_tests_of_node_are_named_by_file_and_titles(
     tmp_path: Path, command: str, framework: FrameworkName
 ) -> None:
     sandbox = ReportingSandbox(tmp_path, {"a.test.js": NODE_TESTS, "borp.mjs": BORP})
-    found = await measure(sandbox, SuiteCommand(command, framework, narrowed=command), timeout=60.0)
+    found = (await measure(sandbox, SuiteCommand(command, framework, narrowed=command), timeout=60.0)).result
     assert (found.passing, found.failing) == (("a.test.js::S > one",), ("a.test.js::S > two",))
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.verify.launcher.base import StepEnd, SupervisorAnswer
-from app.verify.replay import UNKNOWN_FORM, Replayed, head_only_failures, read_replay
+from app.verify.launcher.base import UNKNOWN_FORM, StepEnd, SupervisorAnswer
+from app.verify.replay import Replayed, head_only_failures, read_replay
 
 TOKEN = "token:"
 HOSTILE = ["5", "None", "'end'", "[1", "{1: 2}", "b'x'", "['result', 1, 2, 3, 4]", "['odd', 'a', 'b', [[1]]]"]

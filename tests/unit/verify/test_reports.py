@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.verify.launcher import report_lines
-from app.verify.launcher.base import exit_code_problem
+from app.verify.launcher.base import StepEnd, exit_code_problem
 from app.verify.reports import (
     MAX_DEPTH,
     MAX_ID,
@@ -391,4 +391,4 @@ def test_ids_have_no_control_characters_and_an_end() -> None:
     ],
 )
 def test_exit_code_has_to_fit_the_results(code: int, failed: bool, complete: bool, problem: str) -> None:
-    assert exit_code_problem(code, failed=failed, complete=complete) == problem
+    assert exit_code_problem(StepEnd(exit_code=code), failed=failed, complete=complete) == problem
