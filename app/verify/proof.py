@@ -373,8 +373,7 @@ class Prover:
 
     async def specifiable(self) -> SuiteCommand | None:
         """The command in whose framework specification tests can be written; None if there is none."""
-        runs = await self._runs(Patch(base=self.tree.commit))
-        return runs.suite if runs is not None else None
+        return await asyncio.to_thread(self._selectable, Patch(base=self.tree.commit))
 
     async def specify(
         self, files: Sequence[SourceText], ids: Sequence[str], outdated: Sequence[str] = ()
@@ -539,18 +538,27 @@ class Prover:
         return tuple(Cap(rule=rule, findings=findings) for rule, findings in found if findings)
 
     def _left_to_framework(self, patch: Patch, frozen: Specification | None) -> tuple[str, ...]:
-        suite = self.narrowable(patch)
-        if frozen is None or not frozen.tests or suite is None or not suite.narrowed or not can_run(suite):
+        suite = self._selectable(patch)
+        if frozen is None or not frozen.tests or suite is None:
             return ()
         ids = [test.id for test in frozen.tests if test.role == "shows"]
         return left_to_framework(suite, ids, {file.path: file.text.encode() for file in frozen.files})
 
     async def _runs(self, patch: Patch) -> Runs | None:
         """How chosen tests are executed; None if the harness cannot do that."""
-        suite = await asyncio.to_thread(self.narrowable, patch)
-        if suite is None or not suite.narrowed or not can_run(suite):
+        suite = await asyncio.to_thread(self._selectable, patch)
+        return Runs(suite, self.project) if suite is not None else None
+
+    def _selectable(self, patch: Patch) -> SuiteCommand | None:
+        """A command whose framework the harness's launcher can run chosen tests of; None if there is none."""
+        suite = self.narrowable(patch)
+        if suite is None or not suite.narrowed:
             return None
-        return Runs(suite, self.project)
+        try:
+            launcher_of(suite)
+        except ValueError:
+            return None
+        return suite
 
     async def _trees(self, patch: Patch) -> ComparisonTrees | None:
         """The two trees; None if tests are wanted for a fix that cannot be reverted."""
@@ -562,15 +570,6 @@ class Prover:
         reference = Overlay(self.tree, unfixed)
         change = await asyncio.to_thread(difference, reference, Overlay(self.tree, patch))
         return ComparisonTrees(SourceAnalysis(reference, change), patch, unfixed)
-
-
-def can_run(suite: SuiteCommand) -> bool:
-    """True if the harness's launcher can run chosen tests of the suite's framework."""
-    try:
-        launcher_of(suite)
-    except ValueError:
-        return False
-    return True
 
 
 def _hint(shown: Reproduction, why: str) -> Reproduction:

@@ -15,7 +15,6 @@ from time import monotonic
 from app.core.job import BASE_SUITE, Journal
 from app.core.patch import Patch, Tree
 from app.core.verification import RestOfSuite, RestPart, SuiteComparison, SuiteResult, TestCount
-from app.sandbox.base import Sandbox
 from app.verify.base_rules import JudgedPatch, loaded_tests
 from app.verify.frameworks import FrameworkName, SuiteCommand, narrow
 from app.verify.launcher import launcher_of
@@ -32,12 +31,10 @@ MAX_ALONE = 200
 
 @dataclass(frozen=True, slots=True)
 class Recheck:
-    """Runs what a recheck needs. `only` are the test files the suite was narrowed to, None for all of it."""
+    """Runs newly failing tests again. `only` are the test files the suite was narrowed to, None for all of it."""
 
-    command: SuiteCommand
-    project: ProjectUnderTest
+    runner: "SuiteRunner"
     patch: Patch
-    timeout: float
     only: tuple[str, ...] | None = None
     launched: bool = False
     """Whether the results to be checked are those of the harness's own launcher."""
@@ -67,12 +64,9 @@ class Recheck:
 
     async def _alone(self, sandbox: str, patch: Patch | None, names: tuple[str, ...]) -> SuiteResult | None:
         """Only these tests; None if the suite cannot be narrowed to them."""
-        try:
-            narrow(self.command, names)
-        except ValueError:
+        if not _can_run(self.runner.command, names):
             return None
-        async with self.project.open(sandbox, patch) as opened:
-            return await self._measured(opened, names)
+        return await self.runner.execute(sandbox, patch, names, launched=self.launched)
 
     async def _failing_on_base(self, names: tuple[str, ...]) -> frozenset[str]:
         alone = await self._alone("suite-base-alone", None, names) if names else None
@@ -82,13 +76,8 @@ class Recheck:
         """Of these, the ones that pass when the suite is run on the head once more."""
         if not names:
             return frozenset()
-        async with self.project.open("suite-head-again", self.patch) as opened:
-            head = await self._measured(opened, self.only)
+        head = await self.runner.execute("suite-head-again", self.patch, self.only, launched=self.launched)
         return frozenset(head.passing or ()).intersection(names)
-
-    async def _measured(self, sandbox: Sandbox, only: tuple[str, ...] | None) -> SuiteResult:
-        found = await launch(sandbox, self.command, timeout=self.timeout, only=only) if self.launched else None
-        return found or (await measure(sandbox, self.command, timeout=self.timeout, only=only)).result
 
 
 def _not_passed(alone: SuiteResult, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -123,35 +112,50 @@ class SuiteRunner:
             return await self._on_base(only)
 
     async def _on_base(self, only: tuple[str, ...] | None) -> SuiteResult:
-        if suite_launcher(self.command) is not None:
-            failing_test = await asyncio.to_thread(self._failing_test)
-            async with self.project.open("suite-base", _with_failing_test(None, failing_test)) as sandbox:
-                found = await launch(
-                    sandbox, self.command, timeout=self.limit, only=only, failing_test=failing_test, expected=False
-                )
-            if found is not None and found.count not in (None, TestCount()):
-                return found
-        async with self.project.open("suite-base", None) as sandbox:
-            return (await measure(sandbox, self.command, timeout=self.limit, only=only)).result
+        launched = suite_launcher(self.command) is not None
+        failing_test = await asyncio.to_thread(self._failing_test) if launched else None
+        return await self.execute(
+            "suite-base", None, only, launched=launched, failing_test=failing_test, expected=False
+        )
 
-    async def head(
-        self, patch: Patch, limit: float, base: SuiteResult, *, only: tuple[str, ...] | None = None
-    ) -> SuiteResult:
+    async def head(self, patch: Patch, base: SuiteResult, *, only: tuple[str, ...] | None = None) -> SuiteResult:
         """Executed as the base was, with a test that has to fail if it was reported there."""
         with self.project.reported(f"suite on the head: `{self.command.command}`", "the suite on the head"):
-            return await self._run_as_base("suite-head", patch, limit, base, only)
+            return await self._run_as_base("suite-head", patch, base, only)
 
     async def _run_as_base(
-        self, name: str, patch: Patch, limit: float, base: SuiteResult, only: tuple[str, ...] | None
+        self, name: str, patch: Patch, base: SuiteResult, only: tuple[str, ...] | None
     ) -> SuiteResult:
         failing_test = FailingTest.next_to(base.control, self.command) if base.control else None
-        if base.launched:
+        return await self.execute(name, patch, only, launched=base.launched, failing_test=failing_test)
+
+    async def execute(
+        self,
+        name: str,
+        patch: Patch | None,
+        only: tuple[str, ...] | None,
+        *,
+        launched: bool,
+        failing_test: FailingTest | None = None,
+        expected: bool = True,
+    ) -> SuiteResult:
+        """Run it with the harness's own launcher if it is to be `launched`, else with the framework's report.
+
+        A `failing_test` that is not `expected` to be reported is tried: without any results, the report decides.
+        """
+        if launched:
             async with self.project.open(name, _with_failing_test(patch, failing_test)) as sandbox:
-                found = await launch(sandbox, self.command, timeout=limit, only=only, failing_test=failing_test)
-            if found is not None:
+                found = await launch(
+                    sandbox, self.command, timeout=self.limit, only=only, failing_test=failing_test, expected=expected
+                )
+            if found is not None and (expected or found.count not in (None, TestCount())):
                 return found
         async with self.project.open(name, patch) as sandbox:
-            return (await measure(sandbox, self.command, timeout=limit, only=only)).result
+            return (await measure(sandbox, self.command, timeout=self.limit, only=only)).result
+
+    def _longer(self, base: SuiteResult) -> "SuiteRunner":
+        """For a head: one that is a little slower than a base near the limit does not hang."""
+        return replace(self, limit=max(self.limit, 1.5 * base.execution.seconds + min(self.limit, SLACK)))
 
     def _failing_test(self) -> FailingTest | None:
         """Beside the first test that is written as ours is; None also for a base on which nothing can be run."""
@@ -172,13 +176,12 @@ class SuiteRunner:
             return SuiteComparison(command=self.command.command, base=base, not_run=reason)
         if base.execution.timed_out:
             return await self._nearest(patch, base)
-        # A head that is a little slower than a base near the limit does not hang.
-        limit = max(self.limit, 1.5 * base.execution.seconds + min(self.limit, SLACK))
+        runner = self._longer(base)
         judged = await asyncio.to_thread(JudgedPatch.of, self.project.reference, patch)
-        head = base if judged.changes_only_tests else await self.head(judged.ruled, limit, base)
-        found = await self._compare_and_recheck(base, head, self._recheck(judged.ruled, limit, base))
-        found = await self._distrust_if_altered_copies_pass(found, judged, limit)
-        return await self._with_own_tests(found, judged, limit)
+        head = base if judged.changes_only_tests else await runner.head(judged.ruled, base)
+        found = await runner._compare_and_recheck(base, head, judged.ruled)
+        found = await runner._distrust_if_altered_copies_pass(found, judged)
+        return await runner._with_own_tests(found, judged)
 
     async def _nearest(self, patch: Patch, base: SuiteResult) -> SuiteComparison:
         """For a suite longer than its limit: the tests nearest to the change, on base and head."""
@@ -198,10 +201,10 @@ class SuiteRunner:
         judged = await asyncio.to_thread(JudgedPatch.of, tree, patch)
         base = head = _with_partial(await self.base(only=there), partial)
         if not judged.changes_only_tests:
-            head = _with_partial(await self.head(judged.ruled, self.limit, base, only=there), partial)
-        found = await self._compare_and_recheck(base, head, self._recheck(judged.ruled, self.limit, base, there))
-        found = await self._distrust_if_altered_copies_pass(found, judged, self.limit)
-        found = await self._with_own_tests(found, judged, self.limit, all_of_it=chosen)
+            head = _with_partial(await self.head(judged.ruled, base, only=there), partial)
+        found = await self._compare_and_recheck(base, head, judged.ruled, there)
+        found = await self._distrust_if_altered_copies_pass(found, judged)
+        found = await self._with_own_tests(found, judged, all_of_it=chosen)
         return found.model_copy(update={"nearest": chosen})
 
     async def part(
@@ -215,29 +218,26 @@ class SuiteRunner:
         base = before or await runner._on_base(files)
         if base.count in (None, TestCount()):
             return SuiteComparison(command=self.command.command, base=base)
-        longer = limit if before else max(limit, 1.5 * base.execution.seconds + min(limit, SLACK))
-        head = await runner._run_as_base("suite-head", judged.ruled, longer, base, files)
+        longer = runner if before else runner._longer(base)
+        head = await longer._run_as_base("suite-head", judged.ruled, base, files)
         # A test that is cut off when it runs alone would count as failing: that has the suite's own time.
-        enough = max(longer, self.limit)
-        recheck = runner._recheck(judged.ruled, enough, base, files)
-        found = await runner._compare_and_recheck(base, head, recheck)
+        again = replace(self, limit=max(longer.limit, self.limit))
+        found = await again._compare_and_recheck(base, head, judged.ruled, files)
         if before and (found.newly_failing or found.missing or suite_regression(found)):
             # The base ran these beside other files, without which a test may fail there as well.
             base = await runner._on_base(files)
             if base.count in (None, TestCount()):
                 return SuiteComparison(command=self.command.command, base=base)
-            found = await runner._compare_and_recheck(base, head, recheck)
+            found = await again._compare_and_recheck(base, head, judged.ruled, files)
         gone = {change.path for change in judged.overridden_changes if change.deleted}
         there = tuple(path for path in files if path not in gone)
         if head.execution.timed_out or not (found.newly_failing or suite_regression(found)):
             return found
         if not there:
             return found.model_copy(update={"changed_tests": await asyncio.to_thread(judged.removed)})
-        return await runner._with_own_tests(found, judged, enough, all_of_it=there)
+        return await again._with_own_tests(found, judged, all_of_it=there)
 
-    async def _distrust_if_altered_copies_pass(
-        self, found: SuiteComparison, judged: JudgedPatch, limit: float
-    ) -> SuiteComparison:
+    async def _distrust_if_altered_copies_pass(self, found: SuiteComparison, judged: JudgedPatch) -> SuiteComparison:
         """Marks the head's results as untrusted if altered copies of existing tests pass there but not on the base.
 
         A regression may be hidden by code that is loaded with some tests only: the nearest to the change are copied.
@@ -250,17 +250,17 @@ class SuiteRunner:
         if not ids:
             return found
         with self.project.reported(f"copies of {len(ids)} existing tests on the head", "copies of existing tests"):
-            wrong = await self._why_copies_contradict("suite-copies", ids, judged, judged.ruled, limit)
-            if not wrong or await self._why_copies_contradict("suite-base-copies", ids, judged, None, limit):
+            wrong = await self._why_copies_contradict("suite-copies", ids, judged, judged.ruled)
+            if not wrong or await self._why_copies_contradict("suite-base-copies", ids, judged, None):
                 return found
         doubted = SuiteResult(execution=head.execution, launched=True, untrusted=wrong)
         return found.model_copy(update={"head": doubted, "missing": (), "fixed": ()})
 
     async def _why_copies_contradict(
-        self, name: str, ids: Sequence[str], judged: JudgedPatch, patch: Patch | None, limit: float
+        self, name: str, ids: Sequence[str], judged: JudgedPatch, patch: Patch | None
     ) -> str:
         contents = await asyncio.to_thread(self._contents, ids, Overlay(judged.base, patch) if patch else judged.base)
-        return await Runs(self.command, self.project).contradiction(name, ids, contents, patch, limit)
+        return await Runs(self.command, self.project).contradiction(name, ids, contents, patch, self.limit)
 
     def _nearest_tests(self, judged: JudgedPatch, names: Iterable[str]) -> tuple[str, ...]:
         """Of these tests the nearest to the change, then others. Blocking."""
@@ -273,12 +273,12 @@ class SuiteRunner:
         return {path: tree.read(path) for path in paths[:MAX_FILES]}
 
     async def _with_own_tests(
-        self, found: SuiteComparison, judged: JudgedPatch, limit: float, *, all_of_it: tuple[str, ...] | None = None
+        self, found: SuiteComparison, judged: JudgedPatch, *, all_of_it: tuple[str, ...] | None = None
     ) -> SuiteComparison:
         """The comparison plus the tests that the patch itself changes, run with all its changes."""
         if not judged.overridden_changes:
             return found
-        own = await self._own_tests(found, judged, limit, all_of_it)
+        own = await self._own_tests(found, judged, all_of_it)
         removed = await asyncio.to_thread(judged.removed)
         if own is None:
             return found.model_copy(update={"changed_tests": removed})
@@ -286,7 +286,7 @@ class SuiteRunner:
         new = SuiteComparison(
             command=self.command.command, newly_failing=tuple(sorted(set(own.failing or ()) - before))
         )
-        new = await self._recheck(judged.patch, limit, found.base, all_of_it).of(new)
+        new = await self._recheck(judged.patch, found.base, all_of_it).of(new)
         needed = tuple(name for name in found.newly_failing if name in excused or loaded_tests(name, excused))
         failing = {*found.newly_failing, *new.newly_failing}.difference(needed)
         update: dict[str, object] = {
@@ -304,33 +304,29 @@ class SuiteRunner:
         return found.model_copy(update={**update, "changed_tests": changed})
 
     async def _own_tests(
-        self, found: SuiteComparison, judged: JudgedPatch, limit: float, all_of_it: tuple[str, ...] | None
+        self, found: SuiteComparison, judged: JudgedPatch, all_of_it: tuple[str, ...] | None
     ) -> SuiteResult | None:
         """The patch's tests if they are independent; the whole suite if settings or shared test files change."""
         worse = bool(found.newly_failing or suite_regression(found))
         only = all_of_it if judged.changes_settings or worse else judged.test_files or None
         if only is not None:
-            try:
-                narrow(self.command, only)
-            except ValueError:
-                only = all_of_it
+            only = only if _can_run(self.command, only) else all_of_it
         elif not judged.changes_settings and not worse:
             return None
         base = found.base or await self.base(only=only)
         with self.project.reported("the patch's own tests on the head", "the patch's own tests"):
-            return await self._run_as_base("suite-own-tests", judged.patch, limit, base, only)
+            return await self._run_as_base("suite-own-tests", judged.patch, base, only)
 
-    def _recheck(
-        self, patch: Patch, limit: float, base: SuiteResult | None, only: tuple[str, ...] | None = None
-    ) -> Recheck:
-        launched = base is not None and base.launched
-        return Recheck(self.command, self.project, patch, limit, only, launched)
+    def _recheck(self, patch: Patch, base: SuiteResult | None, only: tuple[str, ...] | None) -> Recheck:
+        return Recheck(self, patch, only, launched=base is not None and base.launched)
 
     def _chosen(self, patch: Patch) -> tuple[str, ...]:
         changed = [change.path for change in patch.changes if not is_test_file(change.path)]
         return nearest(self.project.reference, patch, self.project.guards(changed))
 
-    async def _compare_and_recheck(self, base: SuiteResult, head: SuiteResult, second: Recheck) -> SuiteComparison:
+    async def _compare_and_recheck(
+        self, base: SuiteResult, head: SuiteResult, patch: Patch, only: tuple[str, ...] | None = None
+    ) -> SuiteComparison:
         found = compare(self.command.command, base, head)
         if self.command.note:
             found = found.model_copy(update={"notes": (self.command.note,)})
@@ -338,7 +334,7 @@ class SuiteRunner:
             return found
         again = f"{len(found.newly_failing)} newly failing: run again"
         with self.project.reported(again, "newly failing tests, run again"):
-            return await second.of(found)
+            return await self._recheck(patch, base, only).of(found)
 
 
 def _with_failing_test(patch: Patch | None, failing_test: FailingTest | None) -> Patch | None:

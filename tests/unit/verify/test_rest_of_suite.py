@@ -83,15 +83,13 @@ class ScriptedSides(SuiteRunner):
         return ran(["tests/test_a.py::test_x"])
 
     async def _run_as_base(
-        self, name: str, patch: Patch, limit: float, base: SuiteResult, only: tuple[str, ...] | None
+        self, name: str, patch: Patch, base: SuiteResult, only: tuple[str, ...] | None
     ) -> SuiteResult:
         return ran(failing=["tests/test_a.py::test_x"])
 
-    def _recheck(
-        self, patch: Patch, limit: float, base: SuiteResult | None, only: tuple[str, ...] | None = None
-    ) -> Recheck:
-        self.rechecked.append(limit)
-        return UnchangedRecheck(self.command, self.project, patch, limit)
+    def _recheck(self, patch: Patch, base: SuiteResult | None, only: tuple[str, ...] | None) -> Recheck:
+        self.rechecked.append(self.limit)
+        return UnchangedRecheck(self, patch)
 
 
 def scripted(failing: frozenset[str] = frozenset(), silent: frozenset[str] = frozenset()) -> ScriptedParts:
