@@ -42,25 +42,25 @@ class HostDirectory:
         check_key(self.key)
 
     @property
-    def directory(self) -> Path:
+    def path(self) -> Path:
         return self.root / self.key
 
     @property
     def tree(self) -> Path:
-        return self.directory / "tree"
+        return self.path / "tree"
 
     @property
     def base_listing(self) -> Path:
-        return self.directory / "filled"
+        return self.path / "filled"
 
     def prepare(self, fill: Callable[[Path], None]) -> None:
         """Blocking. Afterwards all directories exist; `fill` is called only if it has not finished before."""
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in ("tmp", "home"):
-            self.own(self.directory / name)
+            self.own(self.path / name)
         if self.tree.exists():
             return
-        partial = self.directory / "tree.partial"
+        partial = self.path / "tree.partial"
         if partial.exists():
             remove_tree(partial)
         self.own(partial)
@@ -78,8 +78,8 @@ class HostDirectory:
 
     def remove(self) -> None:
         """Blocking. Renames first, so that a crash never leaves half a tree to be opened again."""
-        if self.directory.exists():
-            self.directory.rename(self.root / f".gone-{secrets.token_hex(8)}")
+        if self.path.exists():
+            self.path.rename(self.root / f".gone-{secrets.token_hex(8)}")
         for gone in self.root.glob(".gone-*"):
             remove_tree(gone)
 

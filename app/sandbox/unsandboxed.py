@@ -88,17 +88,17 @@ class Unsandboxed(Executor):
 
     isolated = False
 
-    def __init__(self, place: HostDirectory, spec: SandboxSpec, path: str, *, online: bool = False) -> None:
+    def __init__(self, host_directory: HostDirectory, spec: SandboxSpec, path: str, *, online: bool = False) -> None:
         """`path` is the host's PATH. Without `online`, variables keep package clients offline."""
-        self.key = place.key
-        self.place = place
-        directory = place.directory
+        self.key = host_directory.key
+        self._host_directory = host_directory
+        directory = host_directory.path
         hosts = {
-            WORKSPACE: place.tree,
+            WORKSPACE: host_directory.tree,
             ENV: directory / "env",
             HOME: directory / "home",
             "/tmp": directory / "tmp",  # noqa: S108 - a path in the sandbox
-            BASE_LISTING: place.base_listing,
+            BASE_LISTING: host_directory.base_listing,
         }
         self._hosts = {inside: str(host) for inside, host in hosts.items()}
         self._inside = re.compile(rf"(^|[\s'\"=:(<>|&;])({'|'.join(map(re.escape, hosts))})(?=$|[^\w.-])")
@@ -116,7 +116,7 @@ class Unsandboxed(Executor):
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        return read_left_out(self.place.directory / SET_UP)
+        return read_left_out(self._host_directory.path / SET_UP)
 
     def _mapped(self, text: str) -> str:
         """The text with the sandbox's paths replaced by the host's."""
@@ -148,7 +148,7 @@ class Unsandboxed(Executor):
 
     async def destroy(self) -> None:
         await self.close()
-        await asyncio.to_thread(self.place.remove)
+        await asyncio.to_thread(self._host_directory.remove)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,24 +187,24 @@ class UnsandboxedProvider:
     async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
         if sys.platform != "linux":
             raise SandboxError("--sandbox none works on Linux only.", hint="Use --sandbox docker or --sandbox e2b.")
-        place = HostDirectory(self._root, spec.key)
-        if place.tree.exists():  # a killed process of ours may have left processes here
-            await asyncio.to_thread(end_marked, PLACE, str(place.directory))
-        await asyncio.to_thread(place.prepare, spec.begin_work)
-        await asyncio.to_thread(write_base_listing, place)
+        host_directory = HostDirectory(self._root, spec.key)
+        if host_directory.tree.exists():  # a killed process of ours may have left processes here
+            await asyncio.to_thread(end_marked, PLACE, str(host_directory.path))
+        await asyncio.to_thread(host_directory.prepare, spec.begin_work)
+        await asyncio.to_thread(write_base_listing, host_directory)
         if spec.setup is not None and spec.setup.commands:
-            await asyncio.to_thread(place.own, place.directory / "env")
-            await self._set_up(place, spec, spec.setup, on_output)
-        return Unsandboxed(place, spec, self._path)
+            await asyncio.to_thread(host_directory.own, host_directory.path / "env")
+            await self._set_up(host_directory, spec, spec.setup, on_output)
+        return Unsandboxed(host_directory, spec, self._path)
 
     async def _set_up(
-        self, place: HostDirectory, spec: SandboxSpec, setup: SetupPlan, on_output: OnOutput | None
+        self, host_directory: HostDirectory, spec: SandboxSpec, setup: SetupPlan, on_output: OnOutput | None
     ) -> None:
         """In the job's own tree, once per key: its result is bound to these paths and cannot be shared."""
-        done_before = place.directory / SET_UP
+        done_before = host_directory.path / SET_UP
         if done_before.exists():
             return
-        sandbox = Unsandboxed(place, spec, self._path, online=True)
+        sandbox = Unsandboxed(host_directory, spec, self._path, online=True)
 
         async def execute(command: str) -> CompletedCommand:
             return await sandbox.exec(as_step(command), timeout=COMMAND_SECONDS, on_output=on_output)

@@ -341,16 +341,16 @@ class TestSetupDirectories:
         layer = await ensure_layer(machine, spec, tmp_path / "caches", environment={})
         assert layer is not None
         for key in ("first", "second"):
-            site = HostDirectory(tmp_path / "copied", key, machine.owner)
-            site.prepare(spec.fill)
-            layer.place(site, overlays=False)
-            mounts = [Mount(site.tree, WORKSPACE, writable=True), *layer.mounts(site)]
-            command = BubblewrapCommand(machine, mounts.copy, spec.limits, {}, site.directory / "changes")
+            host_directory = HostDirectory(tmp_path / "copied", key, machine.owner)
+            host_directory.prepare(spec.fill)
+            layer.place(host_directory, overlays=False)
+            mounts = [Mount(host_directory.tree, WORKSPACE, writable=True), *layer.mounts(host_directory)]
+            command = BubblewrapCommand(machine, mounts.copy, spec.limits, {}, host_directory.path / "changes")
             said = await command.exec(["/bin/sh", "-c", "cd packages/a/deps; cat d; echo x > d; touch new; cat d; ls"])
             assert said.output == b"dep\nx\nd\nnew\n"
             assert not (await command.exec(["/bin/sh", "-c", "touch /env/x"])).ok
             await command.close()
-            site.remove()
+            host_directory.remove()
 
     async def test_a_link_above_the_mount_point_is_not_followed(
         self, provider: BubblewrapProvider, tmp_path: Path

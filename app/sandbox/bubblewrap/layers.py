@@ -122,40 +122,40 @@ class SetupLayer:
         """Parts of the set-up that failed while another part succeeded."""
         return read_left_out(self.directory / LEFT_OUT)
 
-    def place(self, site: HostDirectory, *, overlays: bool) -> None:
+    def place(self, host_directory: HostDirectory, *, overlays: bool) -> None:
         """Create the mount points in a job's tree, before anything runs in it.
 
         Files, and on a machine without overlays directories that are not too large, are copied for this sandbox.
         """
-        for path, copy in self._copies(site):
+        for path, copy in self._copies(host_directory):
             source = self.directory / "tree" / path
-            make_mount_point(site.tree, path, source, site.owner)
+            make_mount_point(host_directory.tree, path, source, host_directory.owner)
             if not copy.exists() and (source.is_file() or not overlays) and disk_use([source])[0] <= MAX_COPIED:
                 copy_tree(source, copy)
 
-    def mounts(self, site: HostDirectory) -> list[Mount]:
+    def mounts(self, host_directory: HostDirectory) -> list[Mount]:
         """Mounts for the current tree: a directory is skipped if the agent put a link in its place."""
         shown = [Mount(self.directory / "env", self.target, restored=self.target == ENV)]
-        for path, copy in self._copies(site):
-            source, point = self.directory / "tree" / path, plain_path(site.tree, path)
+        for path, copy in self._copies(host_directory):
+            source, point = self.directory / "tree" / path, plain_path(host_directory.tree, path)
             if point is not None and point.is_dir() == source.is_dir():
                 copied = copy.exists()
                 shown.append(Mount(copy if copied else source, f"{WORKSPACE}/{path}", copied, restored=not copied))
         return shown
 
-    def _copies(self, site: HostDirectory) -> Iterator[tuple[str, Path]]:
+    def _copies(self, host_directory: HostDirectory) -> Iterator[tuple[str, Path]]:
         """Every path with the place of this sandbox's own copy, should it need one."""
-        return ((path, site.directory / f"copy-{number}") for number, path in enumerate(self.paths))
+        return ((path, host_directory.path / f"copy-{number}") for number, path in enumerate(self.paths))
 
 
 @dataclass(slots=True)
 class LayerBuild:
-    """One build of `setup`, which ends as the directory `place`, or not at all."""
+    """One build of `setup`, which ends as the directory `layer`, or not at all."""
 
     machine: HostMachine
     spec: SandboxSpec
     setup: SetupPlan
-    place: Path
+    layer: Path
     environment: Mapping[str, str]
     """This machine's, which may name a proxy."""
     on_output: OnOutput | None = None
@@ -163,39 +163,39 @@ class LayerBuild:
     """Where the result will be mounted: programs remember the path that they were installed at."""
     left_out: list[str] = field(default_factory=list)
     """Sentences about parts that failed while others succeeded."""
-    _site: HostDirectory = field(init=False)
+    _host_directory: HostDirectory = field(init=False)
 
     def __post_init__(self) -> None:
-        self._site = HostDirectory(self.place.parent, f"{self.place.name}.building", self.machine.owner)
+        self._host_directory = HostDirectory(self.layer.parent, f"{self.layer.name}.building", self.machine.owner)
 
     async def run(self) -> None:
-        """Leave the result at `place`, or next to it for this job alone if a part failed."""
-        await asyncio.to_thread(self._site.remove)  # a builder that died left it
+        """Leave the result at `layer`, or next to it for this job alone if a part failed."""
+        await asyncio.to_thread(self._host_directory.remove)  # a builder that died left it
         try:
             await asyncio.to_thread(self._prepare)
             await self._execute()
             await asyncio.to_thread(self._collect)
-            place = incomplete(self.place, self.spec.key) if to_repeat(self.left_out) else self.place
+            layer = incomplete(self.layer, self.spec.key) if to_repeat(self.left_out) else self.layer
             write_left_out(self._result / LEFT_OUT, self.left_out)
-            self._result.rename(place)
+            self._result.rename(layer)
         finally:
-            await asyncio.to_thread(self._site.remove)
+            await asyncio.to_thread(self._host_directory.remove)
 
     @property
     def _result(self) -> Path:
-        return self._site.directory / "result"
+        return self._host_directory.path / "result"
 
     @property
     def _writable(self) -> tuple[tuple[str, Path], ...]:
         """The host directory of each writable directory inside."""
-        directory = self._site.directory
-        return tuple(zip(WRITABLE, (self._site.tree, directory / "tmp", directory / "home"), strict=True))
+        directory = self._host_directory.path
+        return tuple(zip(WRITABLE, (self._host_directory.tree, directory / "tmp", directory / "home"), strict=True))
 
     def _prepare(self) -> None:
-        self._site.prepare(self.spec.fill)
+        self._host_directory.prepare(self.spec.fill)
         for directory in (self._result, self._result / "tree"):
             directory.mkdir(mode=0o755)
-        self._site.own(self._result / "env")
+        self._host_directory.own(self._result / "env")
         for path in self.setup.readable:
             self._make_point(Path(path))
 
@@ -236,7 +236,7 @@ class LayerBuild:
     def _collect(self) -> None:
         """Move the result out of the temporary tree, in which nothing runs any more."""
         for path in self.setup.directories:
-            made = plain_path(self._site.tree, path)
+            made = plain_path(self._host_directory.tree, path)
             if made is not None and (made.is_dir() or made.is_file()):
                 (self._result / "tree" / path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
                 made.rename(self._result / "tree" / path)
@@ -283,26 +283,26 @@ async def ensure_layer(
     if setup is None or not setup.commands:
         return None
     name = hashlib.sha256((setup.key or repr(setup)).encode()).hexdigest()[:32]
-    place = caches / "setup" / name
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if (found := _finished(place, spec.key)) is None:
-        async with exclusive_lock(place.with_suffix(".lock")):
-            while (found := _finished(place, spec.key)) is None:
-                await LayerBuild(machine, spec, setup, place, environment, on_output, target).run()
-        await asyncio.to_thread(prune, place.parent)
-    place, lease = found
-    paths = tuple(path for path in setup.directories if plain_path(place / "tree", path))
-    return SetupLayer(place, paths, lease, target)
+    layer = caches / "setup" / name
+    layer.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (found := _finished(layer, spec.key)) is None:
+        async with exclusive_lock(layer.with_suffix(".lock")):
+            while (found := _finished(layer, spec.key)) is None:
+                await LayerBuild(machine, spec, setup, layer, environment, on_output, target).run()
+        await asyncio.to_thread(prune, layer.parent)
+    layer, lease = found
+    paths = tuple(path for path in setup.directories if plain_path(layer / "tree", path))
+    return SetupLayer(layer, paths, lease, target)
 
 
-def _finished(place: Path, key: str) -> tuple[Path, LayerLease] | None:
+def _finished(layer: Path, key: str) -> tuple[Path, LayerLease] | None:
     """The complete result, or this job's partly failed one."""
-    for found in (place, incomplete(place, key)):
+    for found in (layer, incomplete(layer, key)):
         if (lease := take_lease(found)) is not None:
             return found, lease
     return None
 
 
-def incomplete(place: Path, key: str) -> Path:
+def incomplete(layer: Path, key: str) -> Path:
     """The path of a job's own, partly failed result: the next job tries again."""
-    return place.with_name(f"{place.name}.{key.partition('.')[0]}")
+    return layer.with_name(f"{layer.name}.{key.partition('.')[0]}")

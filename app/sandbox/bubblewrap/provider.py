@@ -314,7 +314,7 @@ class BubblewrapSandbox(BubblewrapCommand):
             lambda: _mounts(host_directory, self._layers, spec.model_socket),
             spec.limits,
             {**dict(spec.setup.environment if spec.setup else ()), **dict(WORK_ENVIRONMENT)},
-            changes=host_directory.directory / "changes",
+            changes=host_directory.path / "changes",
         )
 
     async def close(self) -> None:
@@ -400,8 +400,8 @@ def _mounts(host_directory: HostDirectory, layers: Sequence[SetupLayer], model_s
     """The mounts of one command; another coding agent's socket is among them while it is open."""
     mounts = [
         Mount(host_directory.tree, WORKSPACE, writable=True),
-        Mount(host_directory.directory / "home", HOME, writable=True),
-        Mount(host_directory.directory / "tmp", "/tmp", writable=True),  # noqa: S108 - a path inside the sandbox
+        Mount(host_directory.path / "home", HOME, writable=True),
+        Mount(host_directory.path / "tmp", "/tmp", writable=True),  # noqa: S108 - a path inside the sandbox
     ]
     if host_directory.base_listing.exists():
         mounts.append(Mount(host_directory.base_listing, BASE_LISTING))

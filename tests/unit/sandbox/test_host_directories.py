@@ -22,7 +22,7 @@ def names(directory: Path) -> list[str]:
 
 
 def test_filling_starts_from_nothing_after_a_crash(tmp_path: Path) -> None:
-    place = HostDirectory(tmp_path, "job")
+    host_directory = HostDirectory(tmp_path, "job")
 
     def crashing(directory: Path) -> None:
         (directory / "half").mkdir()
@@ -30,12 +30,12 @@ def test_filling_starts_from_nothing_after_a_crash(tmp_path: Path) -> None:
 
     for _ in range(2):
         with pytest.raises(CrashError):
-            place.prepare(crashing)
-        assert not place.tree.exists()
-    place.prepare(filler(FILES))
-    assert names(place.tree) == ["a", "d"]
-    place.prepare(crashing)  # never called: the tree is there
-    assert names(place.tree) == ["a", "d"]
+            host_directory.prepare(crashing)
+        assert not host_directory.tree.exists()
+    host_directory.prepare(filler(FILES))
+    assert names(host_directory.tree) == ["a", "d"]
+    host_directory.prepare(crashing)  # never called: the tree is there
+    assert names(host_directory.tree) == ["a", "d"]
 
 
 async def test_a_crash_before_the_listing_is_kept_is_repaired(tmp_path: Path) -> None:
@@ -49,18 +49,23 @@ async def test_a_crash_before_the_listing_is_kept_is_repaired(tmp_path: Path) ->
 
 
 def test_private_to_the_caller(tmp_path: Path) -> None:
-    place = HostDirectory(tmp_path, "job")
-    place.prepare(filler(FILES))
-    assert place.directory.stat().st_mode & 0o077 == 0
+    host_directory = HostDirectory(tmp_path, "job")
+    host_directory.prepare(filler(FILES))
+    assert host_directory.path.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_everything_belongs_to_the_sandboxs_user(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.touch()
-    place = HostDirectory(tmp_path / "jobs", "job", owner=64321)
-    place.prepare(filler({**FILES, "link": str(outside).encode()}, {"link": "120000"}))
-    paths = [place.tree, *place.tree.rglob("*"), place.directory / "tmp", place.directory / "home"]
+    host_directory = HostDirectory(tmp_path / "jobs", "job", owner=64321)
+    host_directory.prepare(filler({**FILES, "link": str(outside).encode()}, {"link": "120000"}))
+    paths = [
+        host_directory.tree,
+        *host_directory.tree.rglob("*"),
+        host_directory.path / "tmp",
+        host_directory.path / "home",
+    ]
     assert {path.lstat().st_uid for path in paths} == {64321}
     assert outside.stat().st_uid == 0
 
