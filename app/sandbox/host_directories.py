@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.core.errors import SandboxError
-from app.sandbox.base import LIST_COMMAND
+from app.sandbox.base import LIST_COMMAND, SYSTEM_PATH
 
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@=+-]{0,127}")
 
@@ -69,10 +69,20 @@ class HostDirectory:
             give_to_owner(partial, self.owner)
         partial.rename(self.tree)
 
-    def mark(self, listing: bytes) -> None:
-        """Store the listing; after a crash it is made again, because nobody has written yet."""
+    def write_base_listing(self) -> None:
+        """List the tree as `fill` left it, once, so that later changes can be found. Raises SandboxError if it cannot
+        be listed. Blocking.
+
+        No program of the project has run yet, so a program of the host makes it, and after a crash it is made again. It
+        is the one of later listings inside, so an untouched file has the same line in both.
+        """
+        if self.base_listing.exists():
+            return
+        listed = subprocess.run(LIST_COMMAND, cwd=self.tree, env={}, capture_output=True, check=False)
+        if listed.returncode:
+            raise SandboxError(f"The new work tree could not be listed: {listed.stderr.decode(errors='replace')}")
         partial = self.base_listing.with_suffix(".partial")
-        partial.write_bytes(listing)
+        partial.write_bytes(listed.stdout)
         partial.chmod(0o644)
         partial.rename(self.base_listing)
 
@@ -127,9 +137,11 @@ def _quietly(argv: list[str]) -> bool:
 
 
 def system_program(name: str) -> str:
-    found = shutil.which(name, path="/usr/bin:/bin")
+    found = shutil.which(name, path=":".join(SYSTEM_PATH))
     if found is None:
-        raise SandboxError(f"The sandbox needs the program {name}.", hint="Install the package coreutils.")
+        raise SandboxError(
+            f"The sandbox needs the program {name}.", hint="Install the packages util-linux and coreutils."
+        )
     return found
 
 
@@ -167,21 +179,6 @@ def copy_tree(source: Path, target: Path) -> None:
     if not _quietly(copy):
         raise SandboxError(f"{source} could not be copied for a sandbox.", hint="Check that the disk has space.")
     partial.rename(target)
-
-
-# Lists a tree as `fill` left it, before anybody works in it, so that later changes can be found.
-# It is made on the host, since no program of the project has run yet, and by the same program as later ones inside, so
-# an untouched file has the same line in both.
-
-
-def write_base_listing(host_directory: HostDirectory) -> None:
-    """List the new work tree once. Raises SandboxError if it cannot be listed. Blocking."""
-    if host_directory.base_listing.exists():
-        return
-    listed = subprocess.run(LIST_COMMAND, cwd=host_directory.tree, env={}, capture_output=True, check=False)
-    if listed.returncode:
-        raise SandboxError(f"The new work tree could not be listed: {listed.stderr.decode(errors='replace')}")
-    host_directory.mark(listed.stdout)
 
 
 LOCK_SECONDS = 0.1

@@ -268,13 +268,10 @@ async def essential(sandbox: Sandbox) -> None:
 
 async def proven(sandbox: Sandbox) -> Sandbox:
     """The sandbox after the check of `essential`; closed if it fails."""
-    passed = False
-    try:
+    async with AsyncExitStack() as unproven:
+        unproven.push_async_callback(sandbox.close)
         await essential(sandbox)
-        passed = True
-    finally:
-        if not passed:
-            await sandbox.close()
+        unproven.pop_all()
     return sandbox
 
 

@@ -35,8 +35,8 @@ from app.sandbox.base import (
     SetupPlan,
 )
 from app.sandbox.child_process import ChildProcess, end_all
-from app.sandbox.host_directories import HostDirectory, write_base_listing
-from app.sandbox.setup.run_commands import COMMAND_SECONDS, as_step, carry_out, read_left_out, write_left_out
+from app.sandbox.host_directories import HostDirectory
+from app.sandbox.setup.run_commands import carry_out, read_left_out, write_left_out
 
 PROC = Path("/proc")
 SWEEPS = 40
@@ -191,7 +191,7 @@ class UnsandboxedProvider:
         if host_directory.tree.exists():  # a killed process of ours may have left processes here
             await asyncio.to_thread(end_marked, PLACE, str(host_directory.path))
         await asyncio.to_thread(host_directory.prepare, spec.begin_work)
-        await asyncio.to_thread(write_base_listing, host_directory)
+        await asyncio.to_thread(host_directory.write_base_listing)
         if spec.setup is not None and spec.setup.commands:
             await asyncio.to_thread(host_directory.own, host_directory.path / "env")
             await self._set_up(host_directory, spec, spec.setup, on_output)
@@ -205,8 +205,4 @@ class UnsandboxedProvider:
         if done_before.exists():
             return
         sandbox = Unsandboxed(host_directory, spec, self._path, online=True)
-
-        async def execute(command: str) -> CompletedCommand:
-            return await sandbox.exec(as_step(command), timeout=COMMAND_SECONDS, on_output=on_output)
-
-        write_left_out(done_before, await carry_out(setup, execute))
+        write_left_out(done_before, await carry_out(setup, sandbox, on_output))

@@ -29,7 +29,7 @@ from app.sandbox.host_directories import (
     plain_path,
     remove_tree,
 )
-from app.sandbox.setup.run_commands import COMMAND_SECONDS, as_step, carry_out, read_left_out, to_repeat, write_left_out
+from app.sandbox.setup.run_commands import carry_out, read_left_out, to_repeat, write_left_out
 
 MAX_BYTES = 20 * 1024**3
 """Of all results together. What is in use counts, and stays."""
@@ -210,10 +210,10 @@ class LayerBuild:
                 async with proxy:
                     self.left_out += await carry_out(
                         self.setup,
-                        lambda command: box.exec(
-                            self._shell(command), timeout=COMMAND_SECONDS, on_output=self.on_output
-                        ),
-                        lambda: proxy.explanation,
+                        box,
+                        self.on_output,
+                        explain=lambda: proxy.explanation,
+                        starter=[self.machine.python, "-I", FORWARDER, SOCKET_INSIDE, str(PORT), "--"],
                     )
             finally:
                 await box.close()
@@ -229,9 +229,6 @@ class LayerBuild:
 
     def _environment(self) -> dict[str, str]:
         return {**PROXY_ENVIRONMENT, **dict(self.setup.environment)}
-
-    def _shell(self, command: str) -> list[str]:
-        return [self.machine.python, "-I", FORWARDER, SOCKET_INSIDE, str(PORT), "--", *as_step(command)]
 
     def _collect(self) -> None:
         """Move the result out of the temporary tree, in which nothing runs any more."""

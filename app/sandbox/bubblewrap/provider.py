@@ -44,7 +44,7 @@ from app.sandbox.bubblewrap.command import (
 )
 from app.sandbox.bubblewrap.layers import SetupLayer, ensure_layer
 from app.sandbox.bubblewrap.toolchains import find_toolchains
-from app.sandbox.host_directories import HostDirectory, write_base_listing
+from app.sandbox.host_directories import HostDirectory, system_program
 from app.sandbox.probe import ProbeContext, checks, host_conditions, proven, start_repair
 
 NEEDED = ("--disable-userns", "--json-status-fd", "--perms", "--size", "--clearenv", "--args", "--seccomp")
@@ -257,7 +257,7 @@ def survey_host(caches: Path, environment: Mapping[str, str], private: tuple[Pat
     toolchains = find_toolchains(environment, private)
     top_level = [Path("/", name) for name in TOP_LEVEL]
     machine = HostMachine(
-        programs=HostPrograms(bwrap, _find_program("setpriv"), _find_program("prlimit"), _find_program("env")),
+        programs=HostPrograms(bwrap, *map(system_program, ("setpriv", "prlimit", "env"))),
         privileged=privileged,
         links=tuple((str(top.readlink()), str(top)) for top in top_level if top.is_symlink()),
         mounts=(
@@ -270,15 +270,6 @@ def survey_host(caches: Path, environment: Mapping[str, str], private: tuple[Pat
         overlays=overlays,
     )
     return HostSurvey(machine, toolchains.left_out)
-
-
-def _find_program(program: str) -> str:
-    at = shutil.which(program, path=":".join(SYSTEM_PATH))
-    if at is None:
-        raise SandboxError(
-            f"The sandbox needs the program {program}.", hint="Install the packages util-linux and coreutils."
-        )
-    return at
 
 
 def _find_python(path: tuple[str, ...]) -> str:
@@ -391,7 +382,7 @@ class BubblewrapProvider:
 def _prepare(host_directory: HostDirectory, spec: SandboxSpec, layer: SetupLayer | None, *, overlays: bool) -> None:
     """The listing must be made before the set-up's directories cover the tree."""
     host_directory.prepare(spec.begin_work)
-    write_base_listing(host_directory)
+    host_directory.write_base_listing()
     if layer is not None:
         layer.place(host_directory, overlays=overlays)
 

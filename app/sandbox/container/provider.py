@@ -11,7 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ from app.sandbox.probe import Launch, ProbeContext, proven
 from app.sandbox.probe import checks as attacks
 from app.sandbox.setup.package_clients import CERTIFICATE_FILES, CERTIFICATE_VARIABLES
 from app.sandbox.setup.package_tools import SYSTEM_TOOLS
-from app.sandbox.setup.run_commands import to_repeat
+from app.sandbox.setup.run_commands import carry_out, to_repeat
 
 logger = logging.getLogger(__name__)
 
@@ -280,17 +280,13 @@ class ImageBuilder:
     @asynccontextmanager
     async def new_container(self, wanted: ContainerSpec) -> AsyncIterator[ContainerMachine]:
         """A started and checked container, with nothing of the project yet; removed after an error."""
-        machine = ContainerMachine(self.engine, wanted.name)
-        finished = False
-        try:
+        async with AsyncExitStack() as unfinished:
+            unfinished.push_async_callback(discard, self.engine, wanted.name)
             await self.engine.create(wanted.arguments())
             await prove(self.engine, wanted)
             await self.engine.start(wanted.name)
-            yield machine
-            finished = True
-        finally:
-            if not finished:
-                await discard(self.engine, wanted.name)
+            yield ContainerMachine(self.engine, wanted.name)
+            unfinished.pop_all()
 
     async def image_with(
         self,
@@ -338,7 +334,7 @@ class ImageBuilder:
                 upstream = Upstream.from_environment(self.environment, setup.hosts)
                 proxy = EgressProxy(socket, setup.hosts, upstream=upstream)
                 async with proxy, SocketTunnel(machine, str(PORT), socket):
-                    failed = await sandbox.set_up(setup, on_output, lambda: proxy.explanation)
+                    failed = await carry_out(setup, sandbox, on_output, explain=lambda: proxy.explanation)
             await keep_result(machine, target, setup.directories, failed)
             kept = names[to_repeat(failed)]
             await self.engine.commit(wanted.name, f"{REPOSITORY}:{kept}", [f"LABEL {SCOPE}={self.scope}"])

@@ -59,7 +59,7 @@ from app.sandbox.machine.base import (
     step,
 )
 from app.sandbox.machine.sandbox import MachineSandbox
-from app.sandbox.setup.run_commands import to_repeat
+from app.sandbox.setup.run_commands import carry_out, to_repeat
 
 logger = logging.getLogger(__name__)
 DAYS = 30
@@ -230,7 +230,7 @@ class MachineCreation:
         # The only time when anything is reachable: the named hosts. A machine that fails meanwhile is ended.
         if policy != CLOSED:
             await machine.apply(policy)
-        failed = await sandbox.set_up(setup, self.on_output)
+        failed = await carry_out(setup, sandbox, self.on_output)
         if policy != CLOSED:
             await machine.apply(CLOSED)
         await keep_result(machine, target, setup.directories, failed)

@@ -327,10 +327,10 @@ def prepare_arguments(number: int, files: int, *directories: str) -> list[str]:
     return [str(number), base64.b64encode(SUPERVISOR.read_bytes()).decode(), str(files), *directories]
 
 
-async def step(machine: Machine, script: str, *arguments: str, seconds: float = SECONDS) -> str:
+async def step(machine: Machine, script: str, *arguments: str) -> str:
     """A script's output. Raises SandboxError if it fails or does not end in time."""
     output = bytearray()
-    clock = asyncio.timeout(seconds)
+    clock = asyncio.timeout(SECONDS)
     try:
         async with clock, started(machine, ["bash", "-euo", "pipefail", "-c", script, "step", *arguments]) as program:
             while chunk := await program.read():
@@ -341,7 +341,7 @@ async def step(machine: Machine, script: str, *arguments: str, seconds: float = 
     except TimeoutError as error:
         if not clock.expired():
             raise
-        raise LostSandboxError(f"Preparing the sandbox took longer than {seconds:.0f} s.", hint=AGAIN) from error
+        raise LostSandboxError(f"Preparing the sandbox took longer than {SECONDS:.0f} s.", hint=AGAIN) from error
     return output.decode(errors="replace")
 
 

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,16 +17,13 @@ from app.sandbox.base import (
     MODEL_SOCKET,
     CompletedCommand,
     Executor,
-    OnOutput,
     SandboxCommand,
     SandboxLimits,
-    SetupPlan,
 )
 from app.sandbox.child_process import FLOOD_NOTE, OUTPUT_CEILING
 from app.sandbox.machine.base import ACCOUNT, AGAIN, PLACE, PROGRAM, LineBuffer, Machine, MachineProgram
 from app.sandbox.machine.socket_tunnel import SocketTunnel
 from app.sandbox.machine.supervisor import OutputCapture
-from app.sandbox.setup.run_commands import COMMAND_SECONDS, as_step, carry_out
 
 logger = logging.getLogger(__name__)
 MAX_INLINE = 64 * 1024
@@ -258,16 +255,6 @@ class MachineSandbox(Executor):
         self._network = network
         self._tunnel = SocketTunnel(machine, MODEL_SOCKET, model_socket) if model_socket is not None else None
         self._running: set[MachineExecution] = set()
-
-    async def set_up(
-        self, setup: SetupPlan, on_output: OnOutput | None, explain: Callable[[], str] = str
-    ) -> tuple[str, ...]:
-        """Run the set-up's commands; returns what failed while another part succeeded. Raises SetupError."""
-
-        async def execute(command: str) -> CompletedCommand:
-            return await self.exec(as_step(command), timeout=COMMAND_SECONDS, on_output=on_output)
-
-        return await carry_out(setup, execute, explain)
 
     async def execute(self, command: SandboxCommand) -> CompletedCommand:
         async with self._machine.kept_alive(command.timeout):

@@ -3,12 +3,12 @@
 import json
 import re
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from app.core.errors import SetupError
 from app.core.text import clip, one_line, plain
-from app.sandbox.base import CompletedCommand, SetupPlan
+from app.sandbox.base import CompletedCommand, Executor, OnOutput, SetupPlan
 from app.sandbox.setup.ecosystems.base import ABSENT
 
 COMMAND_SECONDS = 1800.0
@@ -20,7 +20,7 @@ _ABSENT_LINE = re.compile(rf"^[\w@./~-]{{1,214}}{re.escape(ABSENT)}$", re.MULTIL
 MAX_ABSENT = 20
 
 
-def as_step(command: str) -> list[str]:
+def _as_step(command: str) -> list[str]:
     """As a step of continuous integration: the first failing line ends it."""
     bash = shutil.which("bash", path="/usr/bin:/bin")
     shell = [bash, "-e", "-o", "pipefail"] if bash else ["/bin/sh", "-e"]
@@ -28,17 +28,24 @@ def as_step(command: str) -> list[str]:
 
 
 async def carry_out(
-    setup: SetupPlan, execute: Callable[[str], Awaitable[CompletedCommand]], explain: Callable[[], str] = str
+    setup: SetupPlan,
+    sandbox: Executor,
+    on_output: OnOutput | None,
+    *,
+    explain: Callable[[], str] = str,
+    starter: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Run the commands; returns what failed in one group if another succeeded, and dependencies that they left out.
 
-    Raises SetupError if every group failed.
+    `explain` is asked why one failed, and `starter` is a program that starts each. Raises SetupError if every group
+    failed.
     """
     groups = setup.groups or (setup.commands,)
     failures, absent = [], dict[str, None]()
     for group in groups:
         for command in group:
-            done = await execute(command)
+            argv = [*starter, *_as_step(command)]
+            done = await sandbox.exec(argv, timeout=COMMAND_SECONDS, on_output=on_output)
             absent |= dict.fromkeys(_ABSENT_LINE.findall(done.output.decode(errors="replace"))[:MAX_ABSENT])
             if not done.ok:
                 failures.append(setup_failure(command, done, explain()))
@@ -63,8 +70,8 @@ def write_left_out(path: Path, sentences: Sequence[str]) -> None:
 
 
 def read_left_out(path: Path) -> tuple[str, ...]:
-    """The stored sentences; empty for a result of an older version."""
-    return tuple(json.loads(path.read_text("utf-8") or "[]")) if path.exists() else ()
+    """The stored sentences; empty if there was no set-up."""
+    return tuple(json.loads(path.read_text("utf-8"))) if path.exists() else ()
 
 
 def setup_failure(command: str, done: CompletedCommand, explanation: str = "") -> SetupError:
