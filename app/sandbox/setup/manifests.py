@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -41,6 +41,10 @@ class ManifestFiles:
         """Several files in one read."""
         small = [path for path in paths if self.entries[path].size <= _MAX_MANIFEST_SIZE]
         return [content.decode("utf-8", "replace") for content in self._tree.read_many(small).values()]
+
+    def named(self, names: Container[str]) -> tuple[str, ...]:
+        """The files with one of these names, in any directory."""
+        return tuple(path for path in self.entries if PurePosixPath(path).name in names)
 
     def toml(self, path: str) -> dict[str, Any]:
         try:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import yaml
 
 from app.core.python_source import parse_python
-from app.sandbox.setup.declared.python_metadata import read_ini, with_extras
+from app.sandbox.setup.declared.python_metadata import editable, read_ini
 from app.sandbox.setup.manifests import ManifestFiles, table, texts
 
 _BRACES = re.compile(r"\{([^{}:]*)\}")
@@ -50,7 +50,7 @@ def tox_commands(files: ManifestFiles, environment: str = "", arguments: Sequenc
     skipped = section.get("skip_install", "").lower() == "true" or section.get("package", "") == "skip"
     extras = [extra for line in lines("extras") for extra in re.split(r"[\s,]+", line) if extra]
     if not skipped and sections.get("tox", {}).get("skipsdist", "").lower() != "true":
-        script.append(f"pip install -e {with_extras('.', extras)}")
+        script.append(f"pip install {editable('', extras)}")
     commands = [line.lstrip("-").strip() for line in lines("commands_pre") + lines("commands")]
     return "\n".join([*script, *(_positional(command, arguments) for command in commands)])
 
@@ -97,7 +97,7 @@ def _tox_toml(files: ManifestFiles, environment: str, arguments: Sequence[str]) 
     script += [f"pip install --group {shlex.quote(item)}" for item in texts(section.get("dependency_groups"))]
     extras = texts(section.get("extras"))
     if section.get("package") != "skip" and section.get("skip_install") is not True:
-        script.append(f"pip install -e {with_extras('.', extras)}")
+        script.append(f"pip install {editable('', extras)}")
     commands = section.get("commands")
     for command in commands if isinstance(commands, list) else ():
         words: list[str] = []
@@ -343,7 +343,7 @@ def hatch_commands(files: ManifestFiles, name: str) -> str:
     lines = [f"pip install {shlex.quote(item)}" for item in wanted if "{" not in item]
     lines += [f"pip install --group {shlex.quote(item)}" for item in texts(section.get("dependency-groups"))]
     features = texts(section.get("features"))
-    lines.append(f"pip install -e {with_extras('.', features)}")
+    lines.append(f"pip install {editable('', features)}")
     written = table(section, "scripts").get(script)
     commands = [written] if isinstance(written, str) else texts(written)
     return "\n".join([*lines, *(re.sub(r"\{args:?([^{}]*)\}", r"\1", command) for command in commands)])

@@ -19,7 +19,7 @@ from app.sandbox.setup.declared.environments import (
     task_commands,
     tox_commands,
 )
-from app.sandbox.setup.declared.python_metadata import normalised, read_metadata, with_extras
+from app.sandbox.setup.declared.python_metadata import editable, normalised, own_extras, read_metadata
 from app.sandbox.setup.manifests import ManifestFiles, table, texts
 from app.sandbox.setup.package_tools import PYTHON_TOOLS
 
@@ -364,24 +364,19 @@ def _listed(files: ManifestFiles, option: str, path: str) -> Iterator[str]:
 
 def _local(files: ManifestFiles, word: str) -> Iterator[str]:
     """A project of the tree, always editable."""
-    path, bracket, extras = word.partition("[")
+    path, _, extras = word.partition("[")
     directory = path.removeprefix("file://").removeprefix("./").strip("/").removeprefix(".")
     prefix = f"{directory}/" if directory else ""
     if any(f"{prefix}{name}" in files for name in ("pyproject.toml", "setup.py", "setup.cfg")):
-        yield (
-            f"-e {shlex.quote(f'./{directory}' if directory else '.')}"
-            if not bracket
-            else (f"-e {shlex.quote((f'./{directory}' if directory else '.') + '[' + extras)}")
-        )
+        yield editable(prefix, [extras.removesuffix("]")])
 
 
 def _group(reading: _Reading, name: str) -> Iterator[str]:
     metadata = read_metadata(reading.files, "")
     groups = {normalised(key): items for key, items in metadata.groups.items()}
     for item in groups.get(normalised(name), ()):
-        own = re.fullmatch(r"\s*([\w.-]+)\s*\[([^\]]*)\]\s*", item)
-        if own and normalised(own[1]) == metadata.name:
-            yield f"-e {shlex.quote(f'.[{own[2]}]')}"
+        if (extras := own_extras(metadata, item)) is not None:
+            yield editable("", extras)
         elif item.strip()[:1].isalnum():
             yield shlex.quote(item.strip())
 
@@ -392,7 +387,7 @@ def _synced(reading: _Reading, options: list[str]) -> list[str]:
     every = "--all-extras" in options
     names = [name for word in _values(options, "--extra", "--extras", "-E") for name in re.split(r"[\s,]+", word)]
     extras = list(metadata.extras) if every else [name for name in names if name in metadata.extras]
-    found = [f"-e {shlex.quote(with_extras('.', extras))}"]
+    found = [editable("", extras)]
     uv = table(reading.files.toml("pyproject.toml"), "tool", "uv")
     default = texts(uv.get("default-groups")) or (["dev"] if "dev" in metadata.groups else [])
     if uv.get("default-groups") == "all" or "--all-groups" in options:
@@ -408,7 +403,7 @@ def _synced(reading: _Reading, options: list[str]) -> list[str]:
         if group not in without:
             found += _group(reading, group)
             if group in metadata.extras:
-                found.append(f"-e {shlex.quote(f'.[{group}]')}")
+                found.append(editable("", [group]))
     return found
 
 

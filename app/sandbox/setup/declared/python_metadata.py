@@ -6,6 +6,7 @@ manifests. What is not known here counts as code.
 import ast
 import configparser
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from app.sandbox.setup.manifests import NOT_THE_PROJECT, ManifestFiles, is_membe
 _TEST_NAME = re.compile(r"(?:.*[-_.])?(?:tests?|testing|pytest|unittests?)(?:[-_.].*)?", re.IGNORECASE)
 _DEV_NAME = re.compile(r"(?:dev|devel|develop|development)(?:[-_.].*)?", re.IGNORECASE)
 _CARET = re.compile(r"\^\s*(\d+(?:\.\d+)*)\S*")
+_NAME_AND_EXTRAS = re.compile(r"\s*(?P<name>[A-Za-z0-9][\w.-]*)\s*(?:\[(?P<extras>[\w\s,.-]*)\])?")
 _TILDE = re.compile(r"~\s*(\d+)(?:\.(\d+))?\S*")
 
 
@@ -28,10 +30,11 @@ def is_dev_name(name: str) -> bool:
     return _DEV_NAME.fullmatch(name) is not None
 
 
-def with_extras(place: str, extras: Iterable[str]) -> str:
-    """A requirement of a project in a directory: `.[docs,tests]`."""
+def editable(root: str, extras: Iterable[str] = ()) -> str:
+    """pip's argument for the project in the directory `root` (`""` or `"server/"`): `-e '.[docs,tests]'`."""
+    place = f"./{root.rstrip('/')}" if root else "."
     names = ",".join(dict.fromkeys(extras))
-    return f"{place}[{names}]" if names else place
+    return f"-e {shlex.quote(f'{place}[{names}]' if names else place)}"
 
 
 def normalised(name: str) -> str:
@@ -73,6 +76,15 @@ def read_metadata(files: ManifestFiles, root: str) -> PythonMetadata:
         extras=tuple(dict.fromkeys(extras)),
         groups=groups,
     )
+
+
+def own_extras(metadata: PythonMetadata, requirement: str) -> list[str] | None:
+    """The extras that a project requires of itself (`name[extra]` in its own groups), None for any other
+    requirement."""
+    found = _NAME_AND_EXTRAS.match(requirement)
+    if not found or not metadata.name or normalised(found["name"]) != metadata.name:
+        return None
+    return [name.strip() for name in (found["extras"] or "").split(",") if name.strip()]
 
 
 _PROJECT_FILES = words("""

@@ -1,5 +1,6 @@
 """What a rule decides: the commands of one ecosystem, and the choices that a candidate hands it."""
 
+import shlex
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -45,6 +46,16 @@ class SetupChoice:
     before: str = ""
     pytest: bool = False
     node: str = ""
+
+
+def not_installed(client: str, needed: str, tool: str) -> InstallStep:
+    """The step that only says so."""
+    return InstallStep(client, notes=(f"the project needs {needed}, but {tool} is not installed on this machine",))
+
+
+def inside(root: str, command: str) -> str:
+    """The command in the directory `root` (`""` or `"server/"`)."""
+    return f"cd {shlex.quote(root)} && {command}" if root else command
 
 
 @cache

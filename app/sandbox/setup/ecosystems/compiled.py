@@ -3,11 +3,10 @@
 import re
 import shlex
 from collections.abc import Collection
-from pathlib import PurePosixPath
 from typing import Any
 
 from app.sandbox.base import ENV
-from app.sandbox.setup.ecosystems.base import InstallStep
+from app.sandbox.setup.ecosystems.base import InstallStep, inside, not_installed
 from app.sandbox.setup.manifests import ManifestFiles, project_roots, table
 
 CARGO_HOME = f"{ENV}/cargo"
@@ -22,9 +21,7 @@ def rust_install_steps(files: ManifestFiles, tools: Collection[str]) -> list[Ins
         if not _has_foreign_crates(files, root):
             continue
         if "cargo" not in tools:
-            found.append(
-                InstallStep("cargo", notes=("the project needs crates, but cargo is not installed on this machine",))
-            )
+            found.append(not_installed("cargo", "crates", "cargo"))
             continue
         locked = " --locked" if f"{root}Cargo.lock" in files else ""
         manifest = f" --manifest-path {shlex.quote(root + 'Cargo.toml')}" if root else ""
@@ -33,7 +30,7 @@ def rust_install_steps(files: ManifestFiles, tools: Collection[str]) -> list[Ins
                 "cargo",
                 commands=(f"cargo fetch{locked}{manifest}",),
                 tools=("cargo",),
-                manifests=tuple(path for path in files if PurePosixPath(path).name in RUST_MANIFESTS),
+                manifests=files.named(RUST_MANIFESTS),
                 environment=RUST_ENVIRONMENT,
             )
         )
@@ -77,17 +74,14 @@ def go_install_steps(files: ManifestFiles, tools: Collection[str]) -> list[Insta
         if vendored or not any(_REQUIRE.search(files.text(module)) for module in modules):
             continue
         if "go" not in tools:
-            found.append(
-                InstallStep("go", notes=("the project needs Go modules, but go is not installed on this machine",))
-            )
+            found.append(not_installed("go", "Go modules", "go"))
             continue
-        command = "go mod download"
         found.append(
             InstallStep(
                 "go",
-                commands=(f"cd {shlex.quote(root)} && {command}" if root else command,),
+                commands=(inside(root, "go mod download"),),
                 tools=("go",),
-                manifests=tuple(path for path in files if PurePosixPath(path).name in GO_MANIFESTS),
+                manifests=files.named(GO_MANIFESTS),
                 environment=GO_ENVIRONMENT,
             )
         )
@@ -123,21 +117,18 @@ def java_install_steps(files: ManifestFiles, tools: Collection[str]) -> list[Ins
     found = []
     for root in project_roots(files, ["pom.xml"]):
         if "mvn" not in tools:
-            found.append(
-                InstallStep("maven", notes=("the project needs Maven, which is not installed on this machine",))
-            )
+            found.append(not_installed("maven", "Java packages", "mvn"))
             continue
-        inside = f"cd {shlex.quote(root)} && " if root else ""
         # What runs the tests is only resolved if there is one to run.
         only = f" -Dtest={smallest} -DfailIfNoTests=false" if (smallest := _smallest_test(files, root)) else ""
         skipped = "-Dsurefire.failIfNoSpecifiedTests=false -Dmaven.test.failure.ignore=true"
-        command = f'{_REACH}{inside}mvn --batch-mode --quiet "$@" {skipped}{only} test'
+        command = inside(root, f'mvn --batch-mode --quiet "$@" {skipped}{only} test')
         found.append(
             InstallStep(
                 "maven",
-                commands=(command,),
+                commands=(f"{_REACH}{command}",),
                 tools=("mvn",),
-                manifests=tuple(path for path in files if PurePosixPath(path).name in JAVA_MANIFESTS),
+                manifests=files.named(JAVA_MANIFESTS),
                 environment=JAVA_ENVIRONMENT,
             )
         )

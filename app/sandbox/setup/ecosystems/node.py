@@ -13,7 +13,7 @@ from app.core.text import words
 from app.sandbox.base import ENV
 from app.sandbox.setup.declared.ci import ci_jobs
 from app.sandbox.setup.declared.commands import simple_commands
-from app.sandbox.setup.ecosystems.base import ABSENT, InstallStep, SetupChoice, program
+from app.sandbox.setup.ecosystems.base import ABSENT, InstallStep, SetupChoice, inside, not_installed, program
 from app.sandbox.setup.manifests import NOT_THE_PROJECT, ManifestFiles, is_member, project_roots, table, texts
 from app.sandbox.setup.package_tools import NODE_TOOLS
 
@@ -104,13 +104,13 @@ class NodeInstall:
         last = shlex.quote(attempts.last or attempts.commands[-1])
         install = f"{' || '.join(attempts.commands)} || node {_LEAVE_OUT_PLACE} {last} {shlex.quote(ABSENT)}"
         leave_out = f"printf %s {shlex.quote(program('node_leave_out.js'))} > {_LEAVE_OUT_PLACE}"
-        return tuple(self._inside(command) for command in (*forget, *attempts.bring, leave_out, install))
+        return tuple(inside(self.root, command) for command in (*forget, *attempts.bring, leave_out, install))
 
     def short(self) -> tuple[str, ...]:
         """The install command that is tried first, after one that brings its package manager."""
         attempts = self._attempts(frozen=True)
         plain = (*attempts.bring, attempts.short or attempts.commands[0])
-        return tuple(self._inside(command.replace(f" {_QUIET}", "")) for command in plain)
+        return tuple(inside(self.root, command.replace(f" {_QUIET}", "")) for command in plain)
 
     def executes(self) -> bool:
         """Whether the package manager executes something in the tree."""
@@ -165,9 +165,6 @@ class NodeInstall:
     def _text(self, name: str) -> str:
         return self.files.text(f"{self.root}{name}")
 
-    def _inside(self, command: str) -> str:
-        return f"cd {shlex.quote(self.root)} && {command}" if self.root else command
-
     def _bring(self, package: str, tool: str) -> tuple[str, ...]:
         return () if tool in self.tools else (f"{_GLOBAL} {shlex.quote(package)}",)
 
@@ -194,9 +191,7 @@ def node_install_steps(files: ManifestFiles, tools: Collection[str], choice: Set
         if not (programs or choice.node or needed):
             continue
         if "npm" not in tools:
-            found.append(
-                InstallStep("npm", notes=("the project needs npm packages, but npm is not installed on this machine",))
-            )
+            found.append(not_installed("npm", "npm packages", "npm"))
             continue
         node = (_bring_node(choice.node),) if choice.node and not found else ()
         others = (f"{_GLOBAL} {programs} || echo 'what CI installs beside it cannot be had'",) if programs else ()

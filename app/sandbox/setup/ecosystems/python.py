@@ -10,17 +10,17 @@ from app.sandbox.base import ENV, WORKSPACE
 from app.sandbox.setup.declared.python_metadata import (
     BY_PLACE,
     LOCKS,
-    PythonMetadata,
     constraints,
+    editable,
     files_read_at_install,
     inner_root,
     is_dev_name,
     is_test_name,
     normalised,
+    own_extras,
     read_ini,
     read_metadata,
     uv_reads_more,
-    with_extras,
     workspace_roots,
 )
 from app.sandbox.setup.ecosystems.base import ABSENT, InstallStep, SetupChoice, program
@@ -63,7 +63,6 @@ _IMPORTS_PYTEST = re.compile(r"^\s*(?:import|from)\s+pytest\b", re.MULTILINE)
 _PLAIN_TEST = re.compile(r"^(?:async\s+)?def\s+test", re.MULTILINE)
 _UNITTEST = re.compile(r"^\s*(?:import|from)\s+unittest\b", re.MULTILINE)
 _PLAIN_REQUIREMENT = re.compile(r"\s*[A-Za-z][\w.-]*(?:\[[\w,.-]+\])?\s*(?:[<>=!~][^:{]*)?")
-_NAME_AND_EXTRAS = re.compile(r"\s*(?P<name>[A-Za-z0-9][\w.-]*)\s*(?:\[(?P<extras>[\w\s,.-]*)\])?")
 _LOCAL = re.compile(r"^\s*(?:-e\b|--editable\b|\.|/|[^#\s]*\s*@?\s*file:)", re.MULTILINE)
 """A line of a requirements file that names a directory."""
 _LOCAL_PROJECT = re.compile(r"-e '?(?P<place>\.[^'\[\]]*)(?:\[(?P<extras>[^\]]*)\])?'?")
@@ -170,30 +169,15 @@ def default_pip_arguments(files: ManifestFiles, root: str) -> list[str]:
             [path for path in _requirement_files(files, root) if wanted(_requirement_name(path[len(root) :]))]
         )
         if extras or groups or listed:
-            own = [found for item in groups if (found := _itself(metadata, item))]
+            own = [found for item in groups if (found := own_extras(metadata, item))]
             extras += [name for found in own for name in found]
-            others = [item for item in groups if _itself(metadata, item) is None]
+            others = [item for item in groups if own_extras(metadata, item) is None]
             chosen = [*(f"-r {shlex.quote(path)}" for path in listed), *_quoted(others)]
             break
     everyday = f"{root}requirements.txt"
     listing = [f"-r {shlex.quote(everyday)}"] if files.text(everyday).strip() else []
-    return [*_project(metadata, root, extras), *listing, *chosen]
-
-
-def _itself(metadata: PythonMetadata, requirement: str) -> list[str] | None:
-    """The extras that a project requires of itself (`name[extra]` in its own groups), None for any other
-    requirement."""
-    found = _NAME_AND_EXTRAS.match(requirement)
-    if not found or not metadata.name or normalised(found["name"]) != metadata.name:
-        return None
-    return [name.strip() for name in (found["extras"] or "").split(",") if name.strip()]
-
-
-def _project(metadata: PythonMetadata, root: str, extras: list[str]) -> list[str]:
-    if not metadata.installable:
-        return _quoted(metadata.requirements)
-    place = f"./{root.rstrip('/')}" if root else "."
-    return [f"-e {shlex.quote(with_extras(place, extras))}"]
+    project = [editable(root, extras)] if metadata.installable else _quoted(metadata.requirements)
+    return [*project, *listing, *chosen]
 
 
 def _quoted(requirements: Iterable[str]) -> list[str]:
@@ -230,12 +214,7 @@ def _merged(wanted: Iterable[str]) -> list[str]:
         local = _LOCAL_PROJECT.fullmatch(item)
         names = found.setdefault(local["place"] if local else item, [])
         names += [name.strip() for name in (local["extras"] or "").split(",") if name.strip()] if local else []
-    return [_editable(item, names) if item.startswith(".") else item for item, names in found.items()]
-
-
-def _editable(place: str, extras: Iterable[str]) -> str:
-    names = ",".join(dict.fromkeys(extras))
-    return f"-e {shlex.quote(f'{place}[{names}]' if names else place)}"
+    return [editable(_root(item), names) if item.startswith(".") else item for item, names in found.items()]
 
 
 def _install(wanted: list[str], pins: list[str], before: str, *, copies: bool) -> tuple[str, ...]:
