@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from app.core.errors import SandboxError
 
@@ -141,7 +141,6 @@ class SetupPlan:
     directories: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    origin: Literal["configuration", "detected", "none"] = "none"
     groups: tuple[tuple[str, ...], ...] = ()
     short: tuple[str, ...] = ()
 

@@ -13,7 +13,7 @@ import re
 import secrets
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +66,8 @@ class HostDirectory:
         self.own(partial)
         fill(partial)
         if self.owner is not None:
-            give_to_owner(partial, self.owner)
+            for path in (str(partial), *(entry.path for entry in entries_below(partial))):
+                os.chown(path, self.owner, self.owner, follow_symlinks=False)
         partial.rename(self.tree)
 
     def write_base_listing(self) -> None:
@@ -99,15 +100,22 @@ class HostDirectory:
             os.chown(directory, self.owner, self.owner, follow_symlinks=False)
 
 
-def give_to_owner(directory: Path, owner: int) -> None:
-    """Change the owner of a tree that only trusted code has written."""
-    os.chown(directory, owner, owner, follow_symlinks=False)
+def entries_below(directory: Path) -> Iterator[os.DirEntry[str]]:
+    """Everything in a tree that only trusted code has written: directories before their contents, at any depth.
+
+    By name, because the kernel records the order of changes.
+    """
+    waiting = _last_first(str(directory))
+    while waiting:
+        entry = waiting.pop()
+        yield entry
+        if entry.is_dir(follow_symlinks=False):
+            waiting += _last_first(entry.path)
+
+
+def _last_first(directory: str) -> list[os.DirEntry[str]]:
     with os.scandir(directory) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):  # the kernel records the order of changes
-            if entry.is_dir(follow_symlinks=False):
-                give_to_owner(Path(entry.path), owner)
-            else:
-                os.chown(entry.path, owner, owner, follow_symlinks=False)
+        return sorted(entries, key=lambda entry: entry.name, reverse=True)
 
 
 def remove_tree(directory: Path) -> None:

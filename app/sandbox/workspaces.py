@@ -14,6 +14,7 @@ from pathlib import Path
 from app.core.patch import Patch, Tree
 from app.sandbox.base import OnOutput, Sandbox, SandboxProvider, SandboxSpec, SetupPlan
 from app.sandbox.changes import Baseline, baseline, export
+from app.sandbox.host_directories import entries_below
 
 logger = logging.getLogger(__name__)
 
@@ -137,10 +138,5 @@ class Workspaces:
 
 def normalize_mtimes(directory: Path, seconds: int) -> None:
     """Give everything in a directory of ours, and itself, the same times."""
-    with os.scandir(directory) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):  # the kernel records the order of changes
-            if entry.is_dir(follow_symlinks=False):
-                normalize_mtimes(Path(entry.path), seconds)
-            else:
-                os.utime(entry.path, (seconds, seconds), follow_symlinks=False)
-    os.utime(directory, (seconds, seconds))
+    for path in (str(directory), *(entry.path for entry in entries_below(directory))):
+        os.utime(path, (seconds, seconds), follow_symlinks=False)

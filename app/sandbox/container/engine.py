@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
 
 from app.core.errors import SandboxError
-from app.sandbox.machine.base import AGAIN
+from app.sandbox.machine.base import AGAIN, limited
 from app.sandbox.seccomp import ARCHITECTURES
 from app.sandbox.seccomp import program as seccomp_program
 
@@ -106,11 +106,10 @@ class ContainerEngine:
         exist."""
         process = (await self.start_client(*arguments)).process
         limit = seconds or self.seconds
+        late = SandboxError(f"{self.title} did not answer within {limit:.0f} s ({action}).", hint=AGAIN)
         try:
-            async with asyncio.timeout(limit):
+            async with limited(limit, late):
                 out, err = await process.communicate()
-        except TimeoutError as error:
-            raise SandboxError(f"{self.title} did not answer within {limit:.0f} s ({action}).", hint=AGAIN) from error
         finally:
             await stop_client(process)
         if process.returncode:
@@ -299,7 +298,7 @@ class ContainerMachine:
     async def feed(self, argv: Sequence[str], content: bytes | BinaryIO) -> str:
         """The output of a program that reads `content`. Raises SandboxError if it fails or does not end in time."""
         output = bytearray()
-        clock = asyncio.timeout(FEED_SECONDS)
+        late = SandboxError(f"Sending files to the sandbox took longer than {FEED_SECONDS:.0f} s.")
         program = await self.start(argv)
 
         async def read_output() -> None:
@@ -307,7 +306,7 @@ class ContainerMachine:
                 output.extend(chunk[: MAX_OUTPUT - len(output)])
 
         try:
-            async with clock:
+            async with limited(FEED_SECONDS, late):
                 reading = asyncio.create_task(read_output())
                 try:
                     with suppress(SandboxError):  # its end reports the error
@@ -316,10 +315,6 @@ class ContainerMachine:
                 finally:
                     reading.cancel()
                 await program.ended()
-        except TimeoutError as error:
-            if not clock.expired():
-                raise
-            raise SandboxError(f"Sending files to the sandbox took longer than {FEED_SECONDS:.0f} s.") from error
         finally:
             await program.release()
         return output.decode(errors="replace")

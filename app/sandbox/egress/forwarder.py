@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import functools
 import signal
 import socket
 import struct
@@ -60,21 +61,17 @@ async def relay_until_closed(up: Awaitable[None], down: Awaitable[None]) -> None
         await asyncio.gather(sending, return_exceptions=True)
 
 
-class Forwarder:
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def forward(path: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        far_reader, far_writer = await asyncio.open_unix_connection(path)
         try:
-            far_reader, far_writer = await asyncio.open_unix_connection(self._path)
-            try:
-                await relay_until_closed(pump(reader, far_writer), pump(far_reader, writer))
-            finally:
-                far_writer.close()
-        except (OSError, asyncio.CancelledError):
-            pass  # one side hung up, or the command ended; both are closed, and the client sees that
+            await relay_until_closed(pump(reader, far_writer), pump(far_reader, writer))
         finally:
-            writer.close()
+            far_writer.close()
+    except (OSError, asyncio.CancelledError):
+        pass  # one side hung up, or the command ended; both are closed, and the client sees that
+    finally:
+        writer.close()
 
 
 async def execute(command: list[str]) -> int:
@@ -110,7 +107,7 @@ async def main(arguments: list[str]) -> int:
     except OSError as error:
         print(f"forwarder: cannot listen on 127.0.0.1:{arguments[1]}: {error}", file=sys.stderr)
         return 125
-    server = await asyncio.start_server(Forwarder(arguments[0]).forward, sock=listener)
+    server = await asyncio.start_server(functools.partial(forward, arguments[0]), sock=listener)
     try:
         return await execute(arguments[3:])
     finally:

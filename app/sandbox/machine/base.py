@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from app.core.errors import LostSandboxError
+from app.core.errors import LostSandboxError, SandboxError
 from app.core.scratch import scratch
 from app.sandbox.base import BASE_LISTING, ENV, HOME, LIST_COMMAND, WORKSPACE
+from app.sandbox.host_directories import entries_below
 
 ACCOUNT = "agent"
 PLACE = "/var/lib/agent-fix"
@@ -103,6 +104,19 @@ class Machine(Protocol):
 
 
 @asynccontextmanager
+async def limited(seconds: float, late: SandboxError) -> AsyncIterator[None]:
+    """Raises `late` after that time, whatever is done meanwhile."""
+    clock = asyncio.timeout(seconds)
+    try:
+        async with clock:
+            yield
+    except TimeoutError as error:
+        if not clock.expired():
+            raise
+        raise late from error
+
+
+@asynccontextmanager
 async def started(machine: Machine, argv: Sequence[str]) -> AsyncIterator[MachineProgram]:
     """Start a program, and release it at the end."""
     program = await machine.start(argv)
@@ -164,7 +178,7 @@ def pack_tree(fill: Callable[[Path], None]) -> Iterator[PackedTree]:
                 encoding="utf-8",
                 errors="surrogateescape",
             ) as tar:
-                count = sum(_add(tar, entry, name) for entry, name in _below(tree))
+                count = sum(_add(tar, entry, entry.path[len(f"{tree}/") :]) for entry in entries_below(tree))
             archive.seek(0)
             yield PackedTree(archive, count)
 
@@ -178,25 +192,6 @@ async def packing_tree(fill: Callable[[Path], None]) -> AsyncIterator[PackedTree
         yield tree
     finally:
         await asyncio.to_thread(making.__exit__, None, None, None)
-
-
-NamedFiles = tuple[os.DirEntry[str], str]
-
-
-def _below(tree: Path) -> Iterator[NamedFiles]:
-    """Directories before their contents, at any depth."""
-    waiting = _entries(str(tree), "")
-    while waiting:
-        entry, name = waiting.pop()
-        yield entry, name
-        if entry.is_dir(follow_symlinks=False):
-            waiting += _entries(entry.path, f"{name}/")
-
-
-def _entries(directory: str, before: str) -> list[NamedFiles]:
-    """The entries of a directory, sorted by name, the last one first."""
-    with os.scandir(directory) as entries:
-        return sorted(((entry, before + entry.name) for entry in entries), key=lambda named: named[1], reverse=True)
 
 
 def _add(tar: tarfile.TarFile, entry: os.DirEntry[str], name: str) -> bool:
@@ -330,18 +325,14 @@ def prepare_arguments(number: int, files: int, *directories: str) -> list[str]:
 async def step(machine: Machine, script: str, *arguments: str) -> str:
     """A script's output. Raises SandboxError if it fails or does not end in time."""
     output = bytearray()
-    clock = asyncio.timeout(SECONDS)
-    try:
-        async with clock, started(machine, ["bash", "-euo", "pipefail", "-c", script, "step", *arguments]) as program:
-            while chunk := await program.read():
-                output += chunk
-                if len(output) > MAX_OUTPUT:
-                    raise LostSandboxError("The sandbox sent an invalid message: too much output.", hint=AGAIN)
-            await program.ended()
-    except TimeoutError as error:
-        if not clock.expired():
-            raise
-        raise LostSandboxError(f"Preparing the sandbox took longer than {SECONDS:.0f} s.", hint=AGAIN) from error
+    late = LostSandboxError(f"Preparing the sandbox took longer than {SECONDS:.0f} s.", hint=AGAIN)
+    argv = ["bash", "-euo", "pipefail", "-c", script, "step", *arguments]
+    async with limited(SECONDS, late), started(machine, argv) as program:
+        while chunk := await program.read():
+            output += chunk
+            if len(output) > MAX_OUTPUT:
+                raise LostSandboxError("The sandbox sent an invalid message: too much output.", hint=AGAIN)
+        await program.ended()
     return output.decode(errors="replace")
 
 

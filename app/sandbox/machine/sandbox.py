@@ -21,7 +21,7 @@ from app.sandbox.base import (
     SandboxLimits,
 )
 from app.sandbox.child_process import FLOOD_NOTE, OUTPUT_CEILING
-from app.sandbox.machine.base import ACCOUNT, AGAIN, PLACE, PROGRAM, LineBuffer, Machine, MachineProgram
+from app.sandbox.machine.base import ACCOUNT, AGAIN, PLACE, PROGRAM, LineBuffer, Machine, MachineProgram, limited
 from app.sandbox.machine.socket_tunnel import SocketTunnel
 from app.sandbox.machine.supervisor import OutputCapture
 
@@ -188,14 +188,9 @@ class MachineExecution:
 
     async def _read_with_limit(self, program: MachineProgram, out: OutputCapture, err: OutputCapture) -> None:
         limit = self.command.timeout + EXTRA_SECONDS
-        clock = asyncio.timeout(limit)
-        try:
-            async with clock:
-                await self._read_messages(program, out, err)
-        except TimeoutError as error:
-            if not clock.expired():
-                raise
-            raise LostSandboxError(f"The sandbox did not end a command within {limit:.0f} s.", hint=AGAIN) from error
+        late = LostSandboxError(f"The sandbox did not end a command within {limit:.0f} s.", hint=AGAIN)
+        async with limited(limit, late):
+            await self._read_messages(program, out, err)
         if self._end is None:
             try:
                 await program.ended()  # raises the reason if it is known

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Literal, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from app.core.errors import ConfigError, SetupError
@@ -111,9 +111,8 @@ async def plan_setup(
         steps = [_configured(files, commands, steps, python)]
     steps += submodule_install_steps(files, hosts)
     notes = _flat(step.notes for step in steps)
-    origin: Literal["detected", "configuration"] = "detected" if commands is None else "configuration"
     if not any(step.commands for step in steps):
-        return SetupPlan(origin="none" if commands is None else origin, notes=notes)
+        return SetupPlan(notes=notes)
     programs = {**tools, "python": choice.python or str(python)}
     owner = "" if all(step.neutral for step in steps if step.commands) else scope
     indexes, versions = await asyncio.gather(clients(), _versions(steps, programs))
@@ -129,7 +128,6 @@ async def plan_setup(
         directories=_flat(step.directories for step in steps),
         readable=tuple(str(path) for path in indexes.directories),
         notes=_flat([notes, left_out]),
-        origin=origin,
         groups=_groups(steps),
         short=_flat(step.short or step.commands for step in steps),
     )
@@ -159,7 +157,6 @@ async def plan_tools(
         hosts=indexes.hosts,
         environment=tuple(sorted({**dict(indexes.environment), **dict(NODE_ENVIRONMENT)}.items())),
         readable=tuple(str(path) for path in indexes.directories),
-        origin="configuration",
     )
 
 

@@ -88,7 +88,6 @@ async def test_a_project_is_installed_editable_with_its_test_extras() -> None:
         f"{UV}-e '.[test]' || {UV}'.[test]' || {PIP}-e '.[test]'",
         keep_generated(),
     )
-    assert setup.origin == "detected"
     assert setup.hosts == ("https://index.test",)
     assert dict(setup.environment)["PIP_INDEX_URL"] == "https://index.test/"
     assert dict(setup.environment)["VIRTUAL_ENV"] == "/env"
@@ -456,7 +455,6 @@ async def test_configured_commands_stand_instead_of_detected_ones() -> None:
     files = {"pyproject.toml": BUILD, "package.json": PACKAGE, "a.py": ""}
     setup = await plan(files, commands=["make deps", "make deps"], hosts=["example.com"])
     assert setup.commands == ("/usr/bin/python3 -I -m venv /env", "make deps", "make deps", keep_generated())
-    assert setup.origin == "configuration"
     assert setup.directories == ("node_modules",)
     assert setup.hosts == ("https://index.test", "example.com")
     assert (await plan({"Makefile": ""}, commands=["make deps"])).commands == ("make deps",)
@@ -465,7 +463,7 @@ async def test_configured_commands_stand_instead_of_detected_ones() -> None:
 async def test_no_set_up_can_be_configured_too() -> None:
     clients = Clients()
     setup = await plan({"pyproject.toml": BUILD, "a.py": ""}, commands=[], clients=clients)
-    assert (setup.commands, setup.origin, clients.asked) == ((), "configuration", 0)
+    assert (setup.commands, clients.asked) == ((), 0)
 
 
 @pytest.mark.parametrize("host", ["localhost", "10.0.0.1", "*", "https://index.corp.test", "169.254.169.254"])

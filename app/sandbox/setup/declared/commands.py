@@ -37,8 +37,12 @@ def simple_commands(script: str, values: Mapping[str, str] | None = None) -> lis
 
 def without_assignments(words: list[str]) -> list[str]:
     """A command without the variables that are set in front of it."""
-    start = next((at for at, word in enumerate(words) if not _ASSIGNMENT.fullmatch(word)), len(words))
+    start = next((at for at, word in enumerate(words) if not is_assignment(word)), len(words))
     return words[start:]
+
+
+def is_assignment(word: str) -> bool:
+    return _ASSIGNMENT.fullmatch(word) is not None
 
 
 def _words(line: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.core.text import words
 from app.sandbox.setup.declared.ci import ci_jobs
-from app.sandbox.setup.declared.commands import simple_commands
+from app.sandbox.setup.declared.commands import is_assignment, simple_commands
 from app.sandbox.setup.declared.environments import script_behind
 from app.sandbox.setup.manifests import ManifestFiles, table
 from app.sandbox.setup.package_tools import NODE_TOOLS
@@ -46,7 +46,6 @@ _WITHOUT_EFFECT = words("""
 _NO_PACKAGE = frozenset({"node", "bun", "mkdir", "cp", "mv", "sh", "bash"})
 _WRITES = re.compile(r"(?<![-=\d&])>\s*(?!/dev/)[\w.$]")
 """A script that writes a file with what a command prints."""
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 
 @dataclass(slots=True)
@@ -188,7 +187,7 @@ def _unwrapped(words: list[str]) -> tuple[list[str], list[str]]:
     assigned: list[str] = []
     while words:
         head = words[0].rpartition("/")[2]
-        if _ASSIGNMENT.fullmatch(words[0]):
+        if is_assignment(words[0]):
             assigned.append(words[0])
             words = words[1:]
         elif head in _WRAPPERS:
