@@ -21,8 +21,7 @@ from app.core.verification import SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.sandbox.setup.declared.ci import ci_jobs
 from app.sandbox.setup.declared.commands import simple_commands
-from app.sandbox.setup.declared.node import NodeScripts, node_jobs, node_scripts
-from app.sandbox.setup.declared.node_version import choose_node
+from app.sandbox.setup.declared.node import NodeScripts, choose_node, node_jobs, node_scripts
 from app.sandbox.setup.declared.python import DeclaredSetup, declared_pythons, declared_setups
 from app.sandbox.setup.declared.python_metadata import LOCKS, workspace_roots
 from app.sandbox.setup.ecosystems.base import SetupChoice

@@ -5,7 +5,7 @@ from datetime import date
 
 import pytest
 
-from app.sandbox.setup.declared.node_version import choose_node
+from app.sandbox.setup.declared.node import choose_node
 from app.sandbox.setup.ecosystems.base import SetupChoice
 from app.sandbox.setup.manifests import ManifestFiles
 from app.verify.candidates import Surroundings, candidates
