@@ -26,7 +26,9 @@ from app.verify.replay import (
     MAX_SECONDS,
     REPLAY_CONTROLS,
     Replayed,
+    control,
     head_only_failures,
+    joined,
     odd_results,
     other_types,
     replay_controls,
@@ -163,9 +165,7 @@ def too_slow(name: ControlName, seconds: float) -> Control:
 
 
 def _control(outcome: ControlOutcome, sentences: Sequence[str]) -> Control:
-    more = f" (and {len(sentences) - MAX_NAMED} more)" if len(sentences) > MAX_NAMED else ""
-    detail = f"{'; '.join(sentences[:MAX_NAMED])}{more}." if sentences else ""
-    return Control(name="altered_conditions_fail", outcome=outcome, detail=detail)
+    return Control(name="altered_conditions_fail", outcome=outcome, detail=joined(sentences, MAX_NAMED))
 
 
 MAX_NAMED = 3
@@ -272,7 +272,7 @@ class ControlRunner:
             self._replay(first),
             gather_all(
                 self._variant("noise_stays_red", "noise", noise, red=True),
-                self._variant("reprint_stays_green", "reprint", reprint, red=False, copies=False),
+                self._variant("reprint_stays_green", "reprint", reprint, red=False),
                 self._additions(),
                 *([self._base_rules()] if ruled else []),
                 *([self._altered(first, self.existing)] if self.existing else []),
@@ -304,7 +304,7 @@ class ControlRunner:
     async def _base_rules(self) -> Control:
         """The head with the base's own tests, fixtures and test settings, and none of the patch's."""
         make = partial(self.trees.ruled, self.selection.files)
-        return await self._variant("base_rules_suffice", "rules", make, red=False, copies=False)
+        return await self._variant("base_rules_suffice", "rules", make, red=False)
 
     async def _replay(self, first: TestRun) -> list[Control]:
         """What the tests call, without the framework; if that fails, on the base too, for the tests' own needs."""
@@ -339,35 +339,32 @@ class ControlRunner:
         red: bool,
         of: frozenset[str] = frozenset(),
         some: bool = False,
-        copies: bool = True,
     ) -> Control:
-        """Run the tests on a variant; `red` ones (those of `of`, all or `some`) must fail there, or all must pass."""
+        """Run the tests on a variant; `red` ones (those of `of`, all or `some`) must fail there, or all must pass.
+
+        Runs that must pass are repeats of the head's, without copies.
+        """
         patch = await asyncio.to_thread(self.trees.variant, make)
         if patch is None:
             return Control(name=name, outcome="not_applicable", detail="no such variant of these sources can be made.")
         expected = of or (self.red if red else frozenset(self.selection.ids))
         selection = self.selection.model_copy(update={"ids": tuple(i for i in self.selection.ids if i in expected)})
-        run = await self.runs.once(f"{self.name}-{label}", selection, patch, copies=copies)
+        run = await self.runs.once(f"{self.name}-{label}", selection, patch, copies=red)
         if run.untrusted:
-            return Control(name=name, outcome="failed", detail=run.untrusted)
+            return control(name, run.untrusted)
         wrong = [each for each in selection.ids if passed(run, each) == red]
         if not wrong or (some and len(wrong) < len(selection.ids)):
-            return Control(name=name, outcome="held")
-        return Control(
-            name=name,
-            outcome="failed",
-            detail=f"{listed(wrong, MAX_NAMED)} {'passed' if red else 'did not pass'} there.",
-        )
+            return control(name)
+        return control(name, f"{listed(wrong, MAX_NAMED)} {'passed' if red else 'did not pass'} there.")
 
     def _conditions(self) -> Control:
         if self.runs.project.isolated:
-            return Control(name="same_conditions", outcome="held")
+            return control("same_conditions")
         detail = "without a sandbox, base and head have different paths, and tests can reach the host."
         return Control(name="same_conditions", outcome="not_run", detail=detail)
 
     def _sources(self) -> Control:
-        why = self.trees.unchanged
-        return Control(name="sources_changed", outcome="failed" if why else "held", detail=why)
+        return control("sources_changed", self.trees.unchanged)
 
     def _executed(self, run: TestRun) -> Control:
         name: ControlName = "changed_line_executed"
@@ -377,13 +374,13 @@ class ControlRunner:
         if not run.measured:
             return Control(name=name, outcome="not_run", detail="this framework's executed lines cannot be measured.")
         if any(lines.get(path, set()) & set(executed) for path, executed in run.executed):
-            return Control(name=name, outcome="held")
-        return Control(name=name, outcome="failed", detail="the tests executed no line that the patch changes.")
+            return control(name)
+        return control(name, "the tests executed no line that the patch changes.")
 
     def _copies(self, first: TestRun, head: Repeats) -> Control:
         name: ControlName = "failing_copies_fail"
         if wrong := head.untrusted:
-            return Control(name=name, outcome="failed", detail=wrong)
+            return control(name, wrong)
         unchecked = [each for each in self.selection.ids if each in self.red and each in first.unchecked]
         detail = f"no altered copy could be made of {listed(unchecked, MAX_NAMED)}." if unchecked else ""
         return Control(
@@ -391,14 +388,13 @@ class ControlRunner:
         )
 
     def _codes(self, head: Repeats) -> Control:
-        wrong = head.codes_agree or (self.base.codes_agree if self.base else "")
-        return Control(name="exit_code_agrees", outcome="failed" if wrong else "held", detail=wrong)
+        return control("exit_code_agrees", head.codes_agree or (self.base.codes_agree if self.base else ""))
 
     def _repeats(self, head: Repeats, *, besides: int) -> Control:
         name: ControlName = "repeats_agree"
         both = (head, *([self.base] if self.base else []))
         if wrong := sorted({test for side in both for test in side.disagreeing}):
-            return Control(name=name, outcome="failed", detail=f"{listed(wrong, MAX_NAMED)} gave different results.")
+            return control(name, f"{listed(wrong, MAX_NAMED)} gave different results.")
         if len(head.runs) + besides < 2:
             return too_slow(name, head.first.execution.seconds)
         return Control(name=name, outcome="held", detail=f"{len(head.runs) + besides} runs on the head.")

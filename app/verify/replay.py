@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,23 +186,27 @@ def _failure(outcome: tuple[str, str]) -> tuple[str, str]:
 def replay_controls(head: Replayed, failures: list[tuple[str, str]], odd: list[str]) -> list[Control]:
     """The controls, by the failures that count and the results of an odd type."""
     if head.report.problem:
-        return [Control(name=name, outcome="failed", detail=head.report.problem) for name in REPLAY_CONTROLS]
+        return [control(name, head.report.problem) for name in REPLAY_CONTROLS]
     if head.why_not or (head.report.unfinished and not failures):
         detail = head.why_not or "without their framework these tests do not finish on the base, either."
         return [Control(name=name, outcome="not_run", detail=detail) for name in REPLAY_CONTROLS]
     found: list[Control] = []
-    for control, phases in PHASES.items():
+    for control_name, phases in PHASES.items():
         # What is compared is not shown: the agent reads this, and a test may be hidden from it.
         wrong = [f"{name} fails {phases[phase]}" for phase, name in failures if phase in phases]
-        found.append(_control(control, wrong))
-    return [*found, _control("results_are_plain", odd)]
+        found.append(control(control_name, joined(wrong, MAX_NAMED)))
+    return [*found, control("results_are_plain", joined(odd, MAX_NAMED))]
 
 
-def _control(name: ControlName, wrong: list[str]) -> Control:
-    if not wrong:
-        return Control(name=name, outcome="held")
-    more = f" (and {len(wrong) - MAX_NAMED} more)" if len(wrong) > MAX_NAMED else ""
-    return Control(name=name, outcome="failed", detail=f"{'; '.join(wrong[:MAX_NAMED])}{more}.")
+def control(name: ControlName, wrong: str = "") -> Control:
+    """One that failed for this reason, or held if there is none."""
+    return Control(name=name, outcome="failed" if wrong else "held", detail=wrong)
+
+
+def joined(sentences: Sequence[str], most: int) -> str:
+    """The first of several findings as one sentence; empty if there are none."""
+    more = f" (and {len(sentences) - most} more)" if len(sentences) > most else ""
+    return f"{'; '.join(sentences[:most])}{more}." if sentences else ""
 
 
 def other_types(head: Replayed) -> list[OddResult]:
