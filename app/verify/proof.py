@@ -351,6 +351,14 @@ MAX_EXISTING = 20
 NO_RUNNER = "no test runner was found that can run single tests."
 
 
+class PatchUnderTest(NamedTuple):
+    """A patch, how chosen tests are run on its base and head, and what these differ in; None if neither can be."""
+
+    patch: Patch
+    runs: Runs | None
+    trees: ComparisonTrees | None
+
+
 @dataclass(frozen=True)
 class Prover:
     """Executes chosen tests of one base and its patches. `text` is the issue's, with the names of new interfaces."""
@@ -426,11 +434,11 @@ class Prover:
         return result.model_copy(update={"tests": tests, "head_run": head.first.execution, "controls": (control,)})
 
     async def specification(
-        self, patch: Patch, frozen: Specification, suite: SuiteResult | None = None
+        self, subject: PatchUnderTest, frozen: Specification, suite: SuiteResult | None = None
     ) -> SpecificationResult:
         """The results of the frozen tests on the head, with their controls; `suite` is the suite's on the base."""
         result = SpecificationResult(**dict(frozen))
-        runs, trees = await self._runs(patch), await self._trees(patch)
+        patch, runs, trees = subject
         if not frozen.tests or runs is None or trees is None:
             return result
         if digest(frozen.files, [test.id for test in frozen.tests]) != frozen.digest:
@@ -461,9 +469,9 @@ class Prover:
         )
         return result.model_copy(update={"tests": tests, "head_run": done.head, "controls": done.controls})
 
-    async def own(self, patch: Patch, shown: Reproduction) -> Reproduction:
+    async def own(self, subject: PatchUnderTest, shown: Reproduction) -> Reproduction:
         """The fixer's own tests, run by ids under the same controls; without these they count for nothing."""
-        runs, trees = await self._runs(patch), await self._trees(patch)
+        patch, runs, trees = subject
         if not shown.ids or shown.on_head != "green" or runs is None or trees is None:
             return without_test_ids(shown)
         along = with_tests_only(patch, shown.command, trees.sources.base)
@@ -515,16 +523,15 @@ class Prover:
         files = map(FileChange.model_validate, values)
         return TestSelection(ids=ids, files=tuple(files))
 
-    async def caps(self, patch: Patch, frozen: Specification | None) -> tuple[Cap, ...]:
-        """Limits that the patch's own text puts on the verdict."""
-        trees = await self._trees(patch)
-        return await asyncio.to_thread(self._caps, patch, frozen, trees)
-
-    def _caps(self, patch: Patch, frozen: Specification | None, trees: ComparisonTrees | None) -> tuple[Cap, ...]:
+    def caps(self, subject: PatchUnderTest, frozen: Specification | None) -> tuple[Cap, ...]:
+        """Limits that the patch's own text puts on the verdict. Blocking."""
+        trees = subject.trees
         unchanged = trees.unchanged if trees is not None else ""
         tests = frozen.files if frozen else ()
         texts = [self.text, *(file.text for file in tests)]
-        sources = SourceAnalysis(self.tree, patch)
+        sources = SourceAnalysis(self.tree, subject.patch)
+        if trees is not None and trees.reference_patch is None:
+            sources = trees.sources
         watching = sources.watches_tests()
         found: tuple[tuple[CapRule, tuple[str, ...]], ...] = (
             ("sources_changed", (unchanged,) if unchanged else ()),
@@ -533,16 +540,18 @@ class Prover:
             ("literal_branches", sources.literal_branches(texts)),
             ("keeps_state", sources.keeps_state(self.text)),
             ("shared_names", sources.shared_names(tests, self.text)),
-            ("left_to_framework", self._left_to_framework(patch, frozen)),
+            ("left_to_framework", self._left_to_framework(subject.runs, frozen)),
         )
         return tuple(Cap(rule=rule, findings=findings) for rule, findings in found if findings)
 
-    def _left_to_framework(self, patch: Patch, frozen: Specification | None) -> tuple[str, ...]:
-        suite = self._selectable(patch)
-        if frozen is None or not frozen.tests or suite is None:
+    def _left_to_framework(self, runs: Runs | None, frozen: Specification | None) -> tuple[str, ...]:
+        if frozen is None or not frozen.tests or runs is None:
             return ()
         ids = [test.id for test in frozen.tests if test.role == "shows"]
-        return left_to_framework(suite, ids, {file.path: file.text.encode() for file in frozen.files})
+        return left_to_framework(runs.suite, ids, {file.path: file.text.encode() for file in frozen.files})
+
+    async def subject(self, patch: Patch) -> PatchUnderTest:
+        return PatchUnderTest(patch, await self._runs(patch), await self._trees(patch))
 
     async def _runs(self, patch: Patch) -> Runs | None:
         """How chosen tests are executed; None if the harness cannot do that."""

@@ -39,7 +39,7 @@ from app.verify.gates.shadowing import installed_modules
 from app.verify.overlay import Overlay, difference
 from app.verify.paths_of_tests import is_test_path
 from app.verify.project import ProjectUnderTest
-from app.verify.proof import Prover, without_test_ids
+from app.verify.proof import PatchUnderTest, Prover, without_test_ids
 from app.verify.reproduction import (
     ReproductionSubject,
     changed_tests,
@@ -189,14 +189,15 @@ class Verifier:
         self, patch: Patch, submission: Submission, known: BaselineResult, earlier: Sequence[UnchangedSubmission]
     ) -> Facts:
         """The specification, the fixer's own tests and the suite, in parallel as far as there are cores."""
+        subject = await self.prover.subject(patch)
         ((specification, second), reproduction), suite = await gather_pair(
             gather_pair(
-                gather_pair(self._specified(patch, known), self._second_tests(patch, known)),
+                gather_pair(self._specified(subject, known), self._second_tests(patch, known)),
                 self._reproduction(patch, submission, known, earlier),
             ),
             self._suite(patch, known.suite),
         )
-        caps = await self.prover.caps(patch, known.specification)
+        caps = await asyncio.to_thread(self.prover.caps, subject, known.specification)
         outdated = known.specification.outdated if known.specification else ()
         suite = without_outdated(suite, outdated)
         if changed := changes_beyond(suite, outdated):
@@ -205,15 +206,15 @@ class Verifier:
             caps = (*caps, Cap(rule="proposed_suite", findings=(self.suite.command,)))
         if reproduction is not None:
             counts = self._expects_red and not specification_supports_change(specification)
-            reproduction = await self.prover.own(patch, reproduction) if counts else without_test_ids(reproduction)
+            reproduction = await self.prover.own(subject, reproduction) if counts else without_test_ids(reproduction)
         return Facts(
             specification=specification, second_tests=second, reproduction=reproduction, suite=suite, caps=caps
         )
 
-    async def _specified(self, patch: Patch, known: BaselineResult) -> SpecificationResult | None:
+    async def _specified(self, subject: PatchUnderTest, known: BaselineResult) -> SpecificationResult | None:
         if not self._expects_red or known.specification is None:
             return None
-        return await self.prover.specification(patch, known.specification, known.suite)
+        return await self.prover.specification(subject, known.specification, known.suite)
 
     async def _second_tests(self, patch: Patch, known: BaselineResult) -> SpecificationResult | None:
         return await self.second_tests(patch, known.second_tests) if known.second_tests is not None else None
@@ -255,10 +256,9 @@ class Verifier:
         self, patch: Patch, submission: Submission, known: BaselineResult, earlier: Sequence[UnchangedSubmission]
     ) -> Reproduction | None:
         """The agent's reproduction; if it shows nothing, its earlier ones or the changed tests may show more."""
-        own = None
+        own, suite = None, await asyncio.to_thread(self.prover.narrowable, patch)
         if submission.reproduction.strip():
             command = submission.reproduction.strip()
-            suite = await asyncio.to_thread(self.prover.narrowable, patch)
             named = await asyncio.to_thread(named_tests, command, Overlay(self.project.tree, patch), suite)
             subject = ReproductionSubject(
                 command, "asked" if submission.reproduction_was_requested else "agent", suite if named else None, named
@@ -271,7 +271,7 @@ class Verifier:
                 held = await self._reproduce(ReproductionSubject(one.command), with_tests_of(patch, one.patch), known)
                 if held.on_base == "red":
                     return _earlier_result(held, own)
-        tests = changed_tests(patch, await asyncio.to_thread(self.prover.narrowable, patch))
+        tests = changed_tests(patch, suite)
         if tests is None or (own is not None and (own.ids or tests.command == own.command)):
             return own
         derived = await self._reproduce(tests, patch, known)
