@@ -180,9 +180,9 @@ async def open_workflow(workflow: Workflow) -> AsyncIterator[ActionContext]:
     async with connect(settings, workflow.owner, workflow.name, workflow.token) as connection:
         github_clients = GitHubClients(connection, settings.allowed_apps)
         recovered_jobs = RecoveredJobs(server_context.engine, server_context.clock)
-        run = int(workflow.run.partition("-")[0])
+        run, kept = int(workflow.run.partition("-")[0]), unpublished_change_note(workflow)
         yield ActionContext(
-            build_publisher(server_context, connection, "", page=workflow.page, kept=unpublished_change_note(workflow)),
+            build_publisher(server_context, connection, "", page=workflow.page, run=run, kept=kept),
             job_queries,
             github_clients.for_repository(GIVEN, RepositoryId(0, workflow.owner, workflow.name)),
             StatusCommentRecovery(github_clients, server_context, defaults_of(settings), recovered_jobs, run),

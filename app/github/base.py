@@ -8,35 +8,59 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, Protocol
+from typing import Annotated, Final, Literal, Protocol
+
+from pydantic import Field, ValidationError
 
 from app.core.clock import moment
 from app.core.errors import AgentFixError, ExitCode
+from app.core.job import JobState
 from app.core.record import Record
 
 GIVEN: Final = 1
 """Used as the installation's number if we were given a token, because no App is known then."""
 
-_MARK = re.compile(r"<!-- agent-fix:job:[A-Za-z0-9._/-]+ -->")
-MARKED = re.compile(r"<!-- agent-fix:job:(?P<key>[A-Za-z0-9._/-]+) -->\s*\Z")
-"""The hidden marker at the end of a text, by which the bot finds its own again."""
+_MARK = re.compile(r"<!-- agent-fix:job:(?P<key>[A-Za-z0-9._/-]+)(?: (?P<state>[^<>\n]{1,400}))? -->")
+"""The hidden marker at the end of a text, by which the bot finds its own again; with a job's state as JSON."""
+_AT_END = re.compile(_MARK.pattern + r"\s*\Z")
 _KEY = re.compile(r"[A-Za-z0-9._/-]{1,120}")
 
 
-def marker(key: str) -> str:
+class CommentState(Record):
+    """What a job's status comment says, for a process that has no database: the Action's next workflow run."""
+
+    state: JobState
+    run: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """The number of the workflow run that does the work."""
+    plan: bool = False
+    """True if the comment shows a plan that people may edit. Others may quote what only looks like one."""
+
+
+def marker(key: str, state: CommentState | None = None) -> str:
     if not _KEY.fullmatch(key) or "--" in key:
         raise ValueError(f"{key!r} cannot be the key of a marker")
-    return f"<!-- agent-fix:job:{key} -->"
+    json = f" {state.model_dump_json(exclude_defaults=True)}" if state else ""
+    return f"<!-- agent-fix:job:{key}{json} -->"
 
 
-def with_marker(body: str, key: str) -> str:
+def with_marker(body: str, key: str, state: CommentState | None = None) -> str:
     """The body with this marker at the end and without any other marker."""
-    return f"{_MARK.sub('', body).rstrip()}\n\n{marker(key)}"
+    return f"{_MARK.sub('', body).rstrip()}\n\n{marker(key, state)}"
 
 
 def has_marker(body: str, key: str) -> bool:
     """True if the text ends with the key's marker."""
-    return body.rstrip().endswith(marker(key))
+    found = _AT_END.search(body)
+    return found is not None and found["key"] == key
+
+
+def read_marker(body: str) -> tuple[str, CommentState] | None:
+    """The key and the state in the marker at the text's end; None without either, or if the state is not valid."""
+    found = _AT_END.search(body)
+    try:
+        return (found["key"], CommentState.model_validate_json(found["state"] or "", strict=True)) if found else None
+    except ValidationError:
+        return None
 
 
 Reaction = Literal["eyes", "rocket", "confused", "+1", "-1"]
@@ -80,16 +104,13 @@ class NewCheckRun(Record):
 
 
 class Forge(Protocol):
-    """A place that holds branches, pull requests and comments."""
+    """A place that holds branches and pull requests."""
 
     async def ensure_branch(self, name: str, commit: str) -> str:
         """Make `commit` a branch; returns its name, which gets a number if the wanted name holds another commit."""
 
     async def ensure_pull_request(self, wanted: NewPullRequest) -> str:
         """Open the draft or update the open one; returns its address."""
-
-    async def ensure_comment(self, key: str, body: str) -> str:
-        """Write the comment with this key or edit it in place; returns its address."""
 
 
 class ForgeEffects(Forge, Protocol):
@@ -98,6 +119,9 @@ class ForgeEffects(Forge, Protocol):
     @property
     def page(self) -> str:
         """The address of its page."""
+
+    async def ensure_comment(self, key: str, body: str, state: CommentState | None = None) -> str:
+        """Write the comment with this key or edit it in place; returns its address."""
 
     def comparison(self, base: str, branch: str) -> str:
         """The address where a person can open the pull request of a branch with one click."""

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from app.github import calls, models
 from app.github.base import (
+    CommentState,
     NeedsHumanAction,
     NewCheckRun,
     NewPullRequest,
@@ -192,8 +193,8 @@ class GitHubForge:
         if refused:
             raise NeedsHumanAction(f"GitHub refused to request a review from {', '.join(refused)}.")
 
-    async def ensure_comment(self, key: str, body: str) -> str:
-        text = with_marker(body, key)
+    async def ensure_comment(self, key: str, body: str, state: CommentState | None = None) -> str:
+        text = with_marker(body, key, state)
         there = await self._own(calls.LIST_ISSUE_COMMENTS, key)
         if there is None:
             create = self._api.change(models.IssueComment, calls.CREATE_COMMENT, self.number, body={"body": text})

@@ -13,7 +13,7 @@ from app.core.errors import AgentFixError
 from app.core.job import JobState
 from app.core.record import Record
 from app.core.task import Person
-from app.github.base import Conclusion, NewPullRequest, RateLimited, Reaction, ReactionTarget
+from app.github.base import CommentState, Conclusion, NewPullRequest, RateLimited, Reaction, ReactionTarget
 
 MAX_TITLE = 200
 MAX_BODY = 60_000
@@ -129,6 +129,8 @@ class UpdateStatusComment(Record):
 
     kind: Literal["status_comment"] = "status_comment"
     body: Body
+    state: CommentState | None = None
+    """Hidden in the comment; None for a reply that belongs to no job."""
 
 
 class ChangeLabels(Record):

@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import os
-import re
 import shutil
 from pathlib import Path
 from uuid import uuid4
@@ -100,11 +99,5 @@ class LocalForge:
         return await asyncio.to_thread(self._store.deliver, self._repository, name, commit)
 
     async def ensure_pull_request(self, wanted: NewPullRequest) -> str:
-        return await self._write(PULL_REQUEST, f"# {wanted.title}\n\n{wanted.body}")
-
-    async def ensure_comment(self, key: str, body: str) -> str:
-        name = re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")
-        return await self._write(f"comment-{name}.md", body)
-
-    async def _write(self, name: str, content: str) -> str:
-        return str(await asyncio.to_thread(self._folder.write, name, content))
+        text = f"# {wanted.title}\n\n{wanted.body}"
+        return str(await asyncio.to_thread(self._folder.write, PULL_REQUEST, text))

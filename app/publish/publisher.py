@@ -63,7 +63,7 @@ async def carry_out(forge: ForgeEffects, job: str, effect: Effect) -> Receipt:  
             edit = partial(with_parts, verdict=effect.banner, verification=texts)
             return Receipt(url=await forge.update_draft_status(effect.branch, "", edit, close=False))
         case UpdateStatusComment():
-            return Receipt(url=await forge.ensure_comment(job, effect.body))
+            return Receipt(url=await forge.ensure_comment(job, effect.body, effect.state))
         case ChangeLabels():
             await forge.ensure_labels(effect.add, effect.remove)
         case AddReaction():

@@ -17,7 +17,7 @@ from app.core.patch import Patch
 from app.core.plan import Plan, render_plan_file
 from app.core.redaction import find_secrets
 from app.core.text import clip, count
-from app.github.base import MARKED
+from app.github.base import CommentState, read_marker
 from app.jobs.context import JobContext
 from app.jobs.status import WaitingFor
 from app.jobs.store import JobQueries, JobWithContext, ProgressRow
@@ -92,7 +92,6 @@ def _text(plan: Plan | None) -> str:
     return _EMPTY_FIELD.sub("", render_plan_file(plan)) if plan else ""
 
 
-# read_status() reads these back from comments: when you change one, add the former headline to _STATES.
 HEADLINES: Final[dict[JobState, str]] = {
     "queued": "⏳ Queued",
     "planning": "🧭 Making a plan",
@@ -114,9 +113,6 @@ HEADLINES: Final[dict[JobState, str]] = {
 }
 BROKEN_DRAFT: Final = "🔴 The draft did not pass the remaining tests"
 """The headline if the remaining tests showed that a published change is broken."""
-QUESTIONS: Final = "❓ Questions before the work starts"
-PLANNED: Final = "🧭 A plan for your approval"
-"""The headlines of a job with questions, and of one that only had to plan."""
 SUCCEEDED: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated", "answered"})
 ATTEMPT_SHOWN: Final[frozenset[JobState]] = frozenset({"verification_failed", "limit_reached", "paused"})
 """States whose comment shows the change that was not published."""
@@ -166,8 +162,9 @@ class StatusView:
     draft: str = ""
     """The address of the early draft."""
     job_page: str = ""
-    workflow: bool = False
-    """True if a workflow run does the work: it reads no messages, and keeps nothing for the next run."""
+    run: int = 0
+    """The number of the workflow run that does the work, if one does: it reads no messages, and keeps nothing for the
+    next run."""
     waiting_for: WaitingFor = ""
     """What a paused job needs before it can continue."""
     place: tuple[int, int] | None = None
@@ -186,6 +183,11 @@ class StatusView:
     def planned_only(self) -> bool:
         """True if the job only had to plan; the plan may be approved at any time."""
         return self.state == "answered" and self.job.aim != "ask"
+
+    @property
+    def comment_state(self) -> CommentState:
+        shows_plan = self.state == "awaiting_approval" or self.planned_only
+        return CommentState(state=self.state, run=self.run, plan=shows_plan and can_be_edited(self.plan))
 
 
 def render_status(view: StatusView) -> str:
@@ -224,9 +226,9 @@ def _render(view: StatusView, level: DetailLevel, attempt: str = "") -> str:
 
 def _headline(view: StatusView) -> str:
     if view.state == "needs_input" and view.plan and len(view.plan.questions) > 1:
-        return QUESTIONS
+        return "❓ Questions before the work starts"
     if view.planned_only:
-        return PLANNED
+        return "🧭 A plan for your approval"
     if view.state in {"pr_opened", "pr_updated"} and view.result and view.result.verification:
         return BROKEN_DRAFT if view.result.verification.verdict == "broken" else HEADLINES[view.state]
     return HEADLINES[view.state]
@@ -356,7 +358,7 @@ def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
             yield "/agent …", "to answer, in a new comment"
         case "paused":
             budget = " --budget +3" if view.waiting_for == "money" else ""
-            yield f"/agent continue{budget}", "to start again" if view.workflow else "to resume the job"
+            yield f"/agent continue{budget}", "to start again" if view.run else "to resume the job"
             yield "/agent stop", "to stop the job"
         case "pr_opened" | "pr_updated":
             there = "" if view.job_context.publish_target == "same_branch" else "on the pull request "
@@ -366,7 +368,7 @@ def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
         case "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change" if not is_question:
             yield "/agent retry", "to start again from scratch"
         case _ if view.state not in FINAL and view.state != "publishing":
-            if not is_question and not view.workflow:
+            if not is_question and not view.run:
                 yield "/agent …", "to guide the agent"
             yield "/agent stop", "to stop the job"
 
@@ -430,17 +432,6 @@ def attempt_diff(diff: str, limit: int) -> str:
     return details(TITLE, fenced("\n".join(shown), "diff") + note)
 
 
-_STATES: Final[dict[str, JobState]] = {
-    **{headline: state for state, headline in HEADLINES.items()},
-    QUESTIONS: "needs_input",
-    PLANNED: "answered",
-    BROKEN_DRAFT: "pr_opened",
-}
-_WITH_PLAN: Final = frozenset({HEADLINES["awaiting_approval"], PLANNED})
-"""Other comments may quote what only looks like a plan: an answer, a diff."""
-_RUN = re.compile(r"\]\(\S+/actions/runs/([0-9]{1,18})\)")
-
-
 @dataclass(frozen=True, slots=True)
 class StatusCommentState:
     """`plan` is the editable plan it shows, `run` the number of the workflow run."""
@@ -453,16 +444,13 @@ class StatusCommentState:
 
 def read_status(comment: str) -> StatusCommentState | None:
     """None if the text is not a job's status comment, whoever wrote it."""
-    text = comment.replace("\r\n", "\n").strip()
-    mark = MARKED.search(text)
-    first, _, rest = text.partition("\n")
-    headline = first.removeprefix("### ").strip()
-    state = _STATES.get(headline)
-    if mark is None or state is None or not JOB_ID.fullmatch(mark["key"]):
+    marked = read_marker(comment)
+    # A workflow that quotes somebody below its own words may do so from the same account as ours.
+    if marked is None or not JOB_ID.fullmatch(marked[0]) or not comment.startswith("### "):
         return None
-    runs = _RUN.findall(rest.rpartition("\n<sub>")[2])  # the footer; above it may be what others wrote
-    plan = read_plan(rest) if headline in _WITH_PLAN else None
-    return StatusCommentState(mark["key"], state, plan or "", int(runs[-1]) if runs else 0)
+    job, found = marked
+    plan = read_plan(comment) if found.plan else None
+    return StatusCommentState(job, found.state, plan or "", found.run)
 
 
 MAX_SUMMARY: Final = 500_000

@@ -68,7 +68,7 @@ logger = logging.getLogger(__name__)
 
 class StatusUpdater:
     """Requests the effects that people see. `public_url` is the dashboard's address, if there is one; `page`
-    replaces a job's page there, such as by a workflow run. `early`: drafts may be opened early. `kept`: where an
+    replaces a job's page there by that of the workflow run `run`. `early`: drafts may be opened early. `kept`: where an
     unpublished change is (`app.publish.status_text`). `channels`: where else a job's end or wait is announced."""
 
     def __init__(
@@ -81,6 +81,7 @@ class StatusUpdater:
         *,
         public_url: str = "",
         page: str = "",
+        run: int = 0,
         early: bool = True,
         kept: str = KEPT_ON_SERVER,
         channels: Collection[Channel] = (),
@@ -93,6 +94,7 @@ class StatusUpdater:
         self._public_url = public_url.rstrip("/")
         self._isolated = IsolatedLoop("updating the status")
         self._page = page
+        self._run = run
         self._early = early
         self._kept = kept
         self._channels = channels
@@ -176,7 +178,7 @@ class StatusUpdater:
             turn=int(turn[1]) if turn else 0,
             planned=plans[-1].text if plans else "",
             recent_actions=self._store.recent_progress(job.id, 3, *_RECENT_KINDS),
-            workflow=bool(self._page),
+            run=self._run,
             kept=self._kept,
             waiting_for=each.waiting_for,
             place=self._place(each),
@@ -196,7 +198,7 @@ def status_effects(view: StatusView, posted_state: str, *, newest: bool = True) 
     target = view.job_context.target
     if target is not None and not posted_state:
         yield AddReaction(target=target, content="eyes")
-    yield UpdateStatusComment(body=render_status(view))
+    yield UpdateStatusComment(body=render_status(view), state=view.comment_state)
     if posted_state == view.state:
         return
     if view.state in PUBLISHED and view.result and view.result.verification:

@@ -105,11 +105,18 @@ async def open_publishing(settings: Settings) -> AsyncIterator[PublisherContext]
 
 
 def build_publisher(
-    server_context: ServerContext, connection: Connection, login: str, *, page: str = "", kept: str = KEPT_ON_SERVER
+    server_context: ServerContext,
+    connection: Connection,
+    login: str,
+    *,
+    page: str = "",
+    run: int = 0,
+    kept: str = KEPT_ON_SERVER,
 ) -> PublisherContext:
     """Build all parts for one kind of access.
 
-    `page` is where people follow the work, if not on the dashboard; `kept` says where an unpublished change is.
+    `page` and `run` are of the workflow run that does the work, if one does; `kept` says where an unpublished change
+    is.
     """
     settings, clock = server_context.settings, server_context.clock
 
@@ -165,6 +172,7 @@ def build_publisher(
             clock,
             public_url=settings.public_url,
             page=page,
+            run=run,
             early=not page,
             kept=kept,
             channels=channels,

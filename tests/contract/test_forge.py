@@ -66,8 +66,7 @@ async def github(directory: Path) -> AsyncIterator[Place]:
             await forge.branches.fetch(base)
 
             def said() -> list[str]:
-                pulls = [f"{pull.title}\n{pull.body}" for pull in fake_github.repo.pulls]
-                return pulls + [fake_github.repo.comments[number].body for number in fake_github.issue.comments]
+                return [f"{pull.title}\n{pull.body}" for pull in fake_github.repo.pulls]
 
             yield Place(forge, fake_github.repo.path, commit_of(store, base), said)
 
@@ -101,15 +100,13 @@ async def test_a_branch_where_a_folder_of_branches_would_be(place: Place) -> Non
     assert await place.forge.ensure_branch(BRANCH, place.commit) == BRANCH.replace("/", "-")
 
 
-async def test_a_pull_request_and_a_comment_are_one_each_in_the_newest_words(place: Place) -> None:
+async def test_a_pull_request_is_updated_in_place(place: Place) -> None:
     await place.forge.ensure_branch(BRANCH, place.commit)
     urls = set()
     for text in ("first words", "last words", "last words"):
         urls.add(await place.forge.ensure_pull_request(NewPullRequest(BRANCH, "main", "Fix totals", text)))
-        urls.add(await place.forge.ensure_comment("job-1", f"status: {text}"))
-    assert len(urls) == 2
-    pull, comment = sorted(place.said(), key=lambda text: "status" in text)
+    assert len(urls) == 1
+    (pull,) = place.said()
     assert "Fix totals" in pull
     assert "last words" in pull
-    assert "first words" not in pull + comment
-    assert comment.startswith("status: last words")
+    assert "first words" not in pull

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.github.base import CommentState, read_marker
 from tests.chaos.test_rest_of_suite_kills import LONG
 from tests.support.act_runner import ActResult, ActWorkflow
 from tests.support.conversation_model import ConversationModel, ModelQuestion, planned
@@ -96,6 +97,7 @@ def test_from_a_label_to_a_draft_with_proof(github: EmulatedGitHub, repository: 
     (status,) = site.comments(issue)
     assert "A draft pull request is open" in status.body
     assert "/actions/runs/1" in status.body
+    assert read_marker(status.body) == (acted.outputs["job"], CommentState(state="pr_opened", run=1))
     assert "agent-done" in site.labels(issue)
     assert (github.bot, "rocket") in site.reactions(f"issues/{issue}")
     assert acted.outputs == {

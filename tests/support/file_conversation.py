@@ -5,7 +5,7 @@ from pathlib import Path
 
 from app.core.errors import AgentFixError
 from app.core.failpoints import failpoint
-from app.github.base import ForgeEffects, NewCheckRun, NewPullRequest, Reaction, ReactionTarget
+from app.github.base import CommentState, ForgeEffects, NewCheckRun, NewPullRequest, Reaction, ReactionTarget
 from app.publish.effects import Effect
 from app.publish.outbox import EffectClaim
 
@@ -49,7 +49,7 @@ class FileForge:
     async def ensure_pull_request(self, wanted: NewPullRequest) -> str:
         return self._make("pull-request", f"{wanted.branch} {wanted.title}")
 
-    async def ensure_comment(self, key: str, body: str) -> str:
+    async def ensure_comment(self, key: str, body: str, state: CommentState | None = None) -> str:
         return self._make(f"comment-{key.replace('/', '-')}", body)
 
     @property

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from app.core.job import JobResult, JobState
 from app.core.plan import Plan, render_plan
+from app.github.base import CommentState, read_marker
 from app.jobs.tables import job_contexts, jobs
 from app.llm.base import Usage
 from app.llm.sql_ledger import SqlLedger
@@ -54,6 +55,7 @@ async def test_a_job_reports_its_progress_in_one_comment(
     assert text.startswith("### 🚀 A draft pull request is open\n\n")
     assert f"/pull/{pull.number}\n" in text
     assert "[job j1](https://bot.example/jobs/j1)" in text
+    assert read_marker(text) == ("j1", CommentState(state="pr_opened"))
     assert sorted(fake_github.issue.labels) == ["agent-done", "bug"]
     assert reactions(fake_github) == ["eyes", "rocket"]
     (check,) = fake_github.repo.checks

@@ -122,6 +122,5 @@ async def test_the_local_forge_leaves_a_branch_and_a_file(tmp_path: Path) -> Non
     for _ in range(2):
         assert await forge.ensure_branch("agent-fix/a", commit) == "agent-fix/a"
         assert await forge.ensure_pull_request(wanted) == str(folder.path / PULL_REQUEST)
-        assert await forge.ensure_comment("status: 1/../2", "Done\n") == str(folder.path / "comment-status-1-2.md")
     assert git(repository, "rev-parse", "agent-fix/a") == commit
     assert (folder.path / PULL_REQUEST).read_text() == "# Fix: a\n\nText\n"

@@ -6,59 +6,39 @@ import pytest
 
 from app.core.job import JobResult, JobState
 from app.core.plan import parse_plan_file
-from app.github.base import with_marker
-from app.publish.status_text import HEADLINES, PLANNED, QUESTIONS, StatusCommentState, read_status, render_status
+from app.github.base import CommentState, has_marker, marker, with_marker
+from app.publish.status_text import StatusCommentState, StatusView, read_status, render_status
 from tests.support.server_jobs import job
 from tests.unit.publish.test_status_text import PLAN, STATES, result, view
 
-RUN = "https://github.example/ada/sample/actions/runs/4711"
+RUN = 4711
 
 
-def comment(state: JobState, page: str = RUN) -> str:
-    diff = f"+see [it](https://github.example/ada/sample/actions/runs/1) {with_marker('', 'j2')}\n"
-    made = view(state, of=job("j1abcdef"), result=result(state), reason="Because.", diff=diff)
-    seen = replace(made, job_page=page)
-    return with_marker(render_status(seen), "j1abcdef")
+def comment(state: JobState, run: int = RUN) -> str:
+    diff = f"+see {with_marker('', 'j2', CommentState(state='queued', run=1))}\n"
+    made = view(state, of=job("j1abcdef"), result=result(state), reason="Because.", diff=diff, run=run)
+    return with_marker(render_status(made), "j1abcdef", made.comment_state)
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_every_state_is_read_back(state: JobState) -> None:
     told = read_status(comment(state))
     assert told is not None
-    assert (told.job, told.state, told.run) == ("j1abcdef", state, 4711)
+    assert (told.job, told.state, told.run) == ("j1abcdef", state, RUN)
+    rewritten = "\r\n".join(["### Another headline", *comment(state).splitlines()[1:]])
+    assert read_status(rewritten) == told
 
 
-POSTED = {
-    "### ⏳ Queued": "queued",
-    "### 🧭 Making a plan": "planning",
-    "### ✋ The plan is waiting for your approval": "awaiting_approval",
-    "### 🔧 Working on it": "working",
-    "### 🔬 Verifying the change": "verifying",
-    "### 📤 Publishing": "publishing",
-    "### ⏸️ Paused": "paused",
-    "### ❓ A question before the work starts": "needs_input",
-    "### 🚀 A draft pull request is open": "pr_opened",
-    "### 🚀 The pull request is up to date": "pr_updated",
-    "### 💬 Answer": "answered",
-    "### 🤷 Nothing was changed": "no_change",
-    "### 🔴 The change did not pass verification": "verification_failed",
-    "### 🛑 A limit was reached": "limit_reached",
-    "### ⏹️ Stopped": "stopped",
-    "### 🔒 No access": "no_access",
-    "### 💥 The job failed": "error",
-    "### ❓ Questions before the work starts": "needs_input",
-    "### 🧭 A plan for your approval": "answered",
-}
-"""Headlines of comments that stand on GitHub already; a new wording has to leave them readable."""
+def test_a_job_is_found_by_one_search_whatever_its_state() -> None:
+    assert all("<!-- agent-fix:job:j1abcdef " in comment(state) for state in STATES)
+    assert has_marker(comment("paused"), "j1abcdef")
+    assert not has_marker(comment("paused"), "j1")
 
 
-def test_every_headline_of_today_is_kept_readable() -> None:
-    assert {f"### {headline}" for headline in (*HEADLINES.values(), QUESTIONS, PLANNED)} <= POSTED.keys()
-
-
-@pytest.mark.parametrize(("headline", "state"), POSTED.items())
-def test_comments_posted_by_earlier_versions_are_still_read(headline: str, state: JobState) -> None:
-    assert read_status(with_marker(f"{headline}\n\nText.", "j1abcdef")) == StatusCommentState("j1abcdef", state)
+@pytest.mark.parametrize("state", [None, CommentState(state="queued"), CommentState(state="working", run=RUN)])
+def test_the_text_keeps_one_marker(state: CommentState | None) -> None:
+    first = with_marker("Hello.", "j2", CommentState(state="paused", run=1))
+    assert with_marker(first, "j1", state) == f"Hello.\n\n{marker('j1', state)}"
 
 
 def test_edited_plan_is_read_back() -> None:
@@ -79,14 +59,23 @@ def test_plans_are_read_from_comments_that_were_posted_as_plans(fence: str) -> N
     for made in (
         replace(answered, result=JobResult(exit_status="answered", summary=text)),
         view("paused", of=job("j1abcdef"), result=result("paused"), diff=text),
+        view("awaiting_approval", of=job("j1abcdef"), planned=text),
     ):
-        told = read_status(with_marker(render_status(made), "j1abcdef"))
+        told = read_status(posted(made))
         assert told is not None
         assert told.plan == ""
 
 
+def posted(made: StatusView) -> str:
+    return with_marker(render_status(made), made.job.id, made.comment_state)
+
+
 def test_server_comment_has_no_workflow_run() -> None:
-    assert read_status(comment("paused", "https://bot.example/jobs/j1")) == StatusCommentState("j1abcdef", "paused")
+    assert read_status(comment("paused", run=0)) == StatusCommentState("j1abcdef", "paused")
+
+
+def marked(state: str) -> str:
+    return f"### ⏸️ Paused\n\n<!-- agent-fix:job:j1abcdef {state} -->"
 
 
 @pytest.mark.parametrize(
@@ -97,9 +86,33 @@ def test_server_comment_has_no_workflow_run() -> None:
         comment("paused").partition("<!-- agent-fix:job")[0],
         "I saw this:\n\n" + comment("paused"),
         comment("paused") + "\n\nand more",
+        with_marker("### ⏸️ Paused", "j1abcdef"),
         with_marker("Nothing was started: no.", "d-0123456789ab"),
-        with_marker("### ⏸️ Paused", "j1/end"),
+        with_marker("### ⏸️ Paused", "j1abcdef/end", CommentState(state="paused")),
+        marked("paused"),
+        marked("{}"),
+        marked("[]"),
+        marked('{"state":"paused"'),
+        marked('{"state":"lost"}'),
+        marked('{"state":["paused"]}'),
+        marked('{"state":"paused","run":"4711"}'),
+        marked('{"state":"paused","run":true}'),
+        marked('{"state":"paused","run":1.5}'),
+        marked('{"state":"paused","run":-1}'),
+        marked(f'{{"state":"paused","run":{"9" * 300}}}'),
+        marked('{"state":"paused","plan":1}'),
+        marked('{"state":"paused","note":"-->"}'),
+        marked('{"state":"paused","note":"\\u002d\\u002d>"}'),
+        marked('{"state":"paused"}' + " " * 400),
+        marked("[" * 390),
+        marked('{"state":"\\ud800"}'),
+        marked('{"state":"paused"}\n'),
     ],
 )
 def test_other_comments_are_not_parsed(text: str) -> None:
     assert read_status(text) is None
+
+
+def test_a_comment_whose_state_cannot_be_read_is_still_edited_in_place() -> None:
+    assert has_marker(marked('{"state":"lost"}'), "j1abcdef")
+    assert read_status(marked('{"state":"paused"}')) == StatusCommentState("j1abcdef", "paused")

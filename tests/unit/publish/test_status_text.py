@@ -342,8 +342,8 @@ def test_workflow_comment_offers_only_working_commands() -> None:
     for state, promise in promises.items():
         seen = view(state, result=result(state))
         assert promise in render_status(seen)
-        assert promise not in render_status(replace(seen, workflow=True))
-    assert "`/agent stop` to stop the job" in render_status(replace(view("working"), workflow=True))
+        assert promise not in render_status(replace(seen, run=4711))
+    assert "`/agent stop` to stop the job" in render_status(replace(view("working"), run=4711))
 
 
 def test_the_runner_and_every_model_are_shown() -> None:

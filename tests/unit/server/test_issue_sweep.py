@@ -1,7 +1,6 @@
 """The sweep: which issues are taken, in which order, up to which caps; and what it asks GitHub for that."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs
@@ -14,7 +13,7 @@ from app.cli.sweep import swept_table
 from app.config.settings import settings_from
 from app.core.errors import ExitCode
 from app.core.job import JobState
-from app.github.base import GIVEN, with_marker
+from app.github.base import GIVEN, CommentState, with_marker
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
 from app.github.models import GitHubIssue
 from app.publish.status_text import render_status
@@ -173,14 +172,11 @@ async def test_labelled_issues_are_looked_at() -> None:
     ]
 
 
-RUN = "https://github.example/ada/sample/actions/runs/4711"
-
-
-def begun(*, by: int = 9, state: JobState = "working", page: str = RUN) -> dict[str, Any]:
+def begun(*, by: int = 9, state: JobState = "working", run: int = 4711) -> dict[str, Any]:
     """A status comment as a workflow's run left it."""
-    told = replace(view(state, of=job("j1abcdef"), result=None, reason=""), job_page=page)
+    told = view(state, of=job("j1abcdef"), run=run)
     times = {"created_at": "2026-11-22T01:00:00Z", "updated_at": "2026-11-22T01:00:00Z"}
-    body = with_marker(render_status(told), "j1abcdef")
+    body = with_marker(render_status(told), "j1abcdef", told.comment_state)
     return {"id": 5, "user": {"id": by, "login": "robot"}, "body": body, "html_url": "http://site.example/c", **times}
 
 
@@ -192,7 +188,7 @@ def begun(*, by: int = 9, state: JobState = "working", page: str = RUN) -> dict[
         (begun(), {"id": 4711, "status": "in_progress"}, False),
         (begun(state="paused"), {"id": 4711, "status": "completed"}, False),
         (begun(by=1), {"id": 4711, "status": "completed"}, False),
-        (begun(page=""), {"id": 4711, "status": "completed"}, False),
+        (begun(run=0), {"id": 4711, "status": "completed"}, False),
     ],
     ids=["over", "deleted", "at work", "paused", "somebody else's words", "a server's"],
 )
@@ -214,11 +210,14 @@ async def test_a_search_stays_in_its_repository() -> None:
     assert (asked["sort"], asked["order"]) == (["reactions"], ["asc"])
 
 
+PAUSED = CommentState(state="paused")
+
+
 async def test_without_a_ledger_each_job_of_the_day_counts_in_full() -> None:
     def said(job: str, hours: int) -> dict[str, Any]:
         at = f"{NOW - timedelta(hours=hours):%Y-%m-%dT%H:%M:%SZ}"
         times = {"created_at": at, "updated_at": at, "html_url": "http://site.example/c"}
-        return {"id": 5, "user": {"id": 9, "login": "robot"}, "body": with_marker("### ⏸️ Paused", job), **times}
+        return {"id": 5, "user": {"id": 9, "login": "robot"}, "body": with_marker("### Paused", job, PAUSED), **times}
 
     config = b"budget: {usd: 2, usd_per_day: 7}\nmax_open_pull_requests: 3\n"
     comments = [said("j1abcdef", 2), said("j2abcdef", 30), {**said("j3abcdef", 1), "user": {"id": 1, "login": "ada"}}]

@@ -9,7 +9,7 @@ import pytest
 
 from app.config.settings import settings_from
 from app.core.job import JobState
-from app.github.base import GIVEN, with_marker
+from app.github.base import GIVEN, CommentState, with_marker
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
 from app.github.models import IssueComment
 from app.jobs.store import RecoveredJobs
@@ -108,7 +108,7 @@ async def test_a_plan_that_waits_can_be_approved(tmp_path: Path) -> None:
         (),
         (by(ADA, comment("awaiting_approval")),),
         (by(BOT, comment("awaiting_approval")), by(BOT, comment("pr_opened"))),
-        (by(BOT, with_marker("### ⏸️ Paused", "j1/end")),),
+        (by(BOT, with_marker("### ⏸️ Paused", "j1abcdef/end", CommentState(state="paused"))),),
     ],
 )
 async def test_nothing_else_is_recalled(tmp_path: Path, comments: tuple[dict[str, Any], ...]) -> None:
