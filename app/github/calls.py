@@ -220,7 +220,7 @@ query CommentEdit($id: ID!) {
     ... on IssueComment {
       body
       lastEditedAt
-      editor { __typename login ... on User { databaseId } ... on Bot { databaseId } }
+      editor { login ... on User { databaseId } ... on Bot { databaseId } }
     }
   }
 }

@@ -46,6 +46,7 @@ Sha = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
 Text = Annotated[str, AfterValidator(_encodable)]
 TextOrNull = Annotated[Text, BeforeValidator(lambda value: "" if value is None else value)]
 """Text that GitHub may give as null, which becomes the empty text."""
+IdOrNull = Annotated[int, BeforeValidator(lambda value: value or 0)]
 When = Annotated[
     datetime, BeforeValidator(lambda value: datetime.fromisoformat(value) if isinstance(value, str) else value)
 ]
@@ -296,14 +297,6 @@ class BotAccount(Record):
     """Ids of the other Apps that may ask it."""
 
 
-class CommentEdit(Record):
-    """A comment's current text and its last editor; None if it was never edited."""
-
-    body: str
-    editor: Account | None
-    edited_at: datetime | None
-
-
 class CheckResult(Record):
     """A check run or commit status; `log` is the end of a failed check's log.
 
@@ -536,21 +529,13 @@ class ThreadStateAnswer(GraphQLNode):
     """None if the thread is gone."""
 
 
-class AccountNode(GraphQLNode):
-    typename: str = Field(alias="__typename")
-    login: str
-    database_id: int | None = None
-
-
 class LinkedPullRequest(GraphQLNode):
     """A pull request that will close an issue; `author` is 0 if the account is gone."""
 
     number: int
     state: str
     repository: str = Field(validation_alias=AliasPath("repository", "id"))
-    author: Annotated[int, BeforeValidator(lambda value: value or 0)] = Field(
-        default=0, validation_alias=AliasPath("author", "databaseId")
-    )
+    author: IdOrNull = Field(default=0, validation_alias=AliasPath("author", "databaseId"))
 
 
 class LinkedAnswer(GraphQLNode):
@@ -562,14 +547,18 @@ class LinkedAnswer(GraphQLNode):
     )
 
 
-class CommentEditNode(GraphQLNode):
+class CommentEdit(GraphQLNode):
+    """A comment's current text and its last editor. `editor_name` is empty if it was never edited."""
+
     body: str
-    last_edited_at: datetime | None
-    editor: AccountNode | None
+    editor: IdOrNull = Field(default=0, validation_alias=AliasPath("editor", "databaseId"))
+    editor_name: str = Field(default="", validation_alias=AliasPath("editor", "login"))
+    edited_at: datetime | None = Field(validation_alias="lastEditedAt")
 
 
 class CommentEditAnswer(GraphQLNode):
-    node: CommentEditNode | None
+    node: CommentEdit | None
+    """None if the comment is gone."""
 
 
 class ViewerAnswer(GraphQLNode):

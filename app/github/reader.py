@@ -199,11 +199,7 @@ class RepositoryReader:
         if found is None:
             return None
         answer = await self.api.graphql(models.CommentEditAnswer, calls.COMMENT_EDIT, {"id": found.node})
-        if answer.node is None:
-            return None
-        node, editor = answer.node, answer.node.editor
-        who = models.Account(id=editor.database_id or 0, login=editor.login, kind=editor.typename) if editor else None
-        return models.CommentEdit(body=node.body, editor=who, edited_at=node.last_edited_at)
+        return answer.node
 
     async def review_threads(
         self, number: int, before: datetime, *, including: Collection[int] = (), review: int = 0

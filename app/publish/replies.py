@@ -123,8 +123,9 @@ def plan_edited_since() -> str:
 
 
 def plan_edited_by_stranger(login: str) -> str:
-    who = code_span(login) if login else "someone whose account no longer exists"
-    return reply(f"The plan was last edited by {who}, who has no write access here; please edit it yourself.")
+    return reply(
+        f"The plan was last edited by {code_span(login)}, who has no write access here; please edit it yourself."
+    )
 
 
 def forge_refusal(message: str, hint: str = "") -> str:

@@ -158,20 +158,20 @@ class JobCommands:
         reader = context.repo.reader
         found = _COMMENT.search(await asyncio.to_thread(status_address, job.job.id, self._stores))
         edit = await reader.comment_edit(int(found[1])) if found else None
-        if edit is None or edit.editor is None or edit.editor.id == context.repo.ours.user:
+        if edit is None or not edit.editor_name or edit.editor == context.repo.ours.user:
             return "", ""
         text = read_plan(edit.body)
         if text is None:
             return "", ""
         if edit.edited_at is not None and edit.edited_at > context.trigger.at:
             return TriggerAnswer("reply plan", replies.plan_edited_since())
-        if not await reader.may_write(edit.editor.id):
-            return TriggerAnswer("reply plan", replies.plan_edited_by_stranger(edit.editor.login))
+        if not await reader.may_write(edit.editor):
+            return TriggerAnswer("reply plan", replies.plan_edited_by_stranger(edit.editor_name))
         try:
             parse_plan_file(text)
         except AgentFixError as error:
             return TriggerAnswer("reply plan", replies.unreadable_plan(error.message))
-        return text, edit.editor.login
+        return text, edit.editor_name
 
     def _newest_plan(self, job: JobWithContext, edited: str, editor: str) -> str:
         """The plan as edited in the comment, which becomes a version, or as edited through the API."""
