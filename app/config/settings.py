@@ -1,6 +1,7 @@
 """Reads the environment, as the only module that uses `os.environ`, and `app.env` in the state directory.
 
-All problems with variables are collected, so that they can be fixed in one go.
+All problems with variables are collected, so that they can be fixed in one go. Not pydantic-settings: it takes 370 ms
+more to import, and each role may read only its own variables.
 """
 
 import base64

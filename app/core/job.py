@@ -214,6 +214,13 @@ class Progress(Protocol):
         ...
 
 
+class NoProgress:
+    """Discards progress, where nobody watches."""
+
+    def report(self, kind: ProgressKind, text: str) -> None:
+        """Do nothing."""
+
+
 @contextmanager
 def waiting_for(progress: Progress, what: str) -> Iterator[None]:
     """Report that the job waits for `what` until the block ends."""

@@ -2,7 +2,7 @@
 
 YAML settings files are parsed strictly: plain values with line numbers, no anchors, aliases, merge keys, tags,
 duplicate keys or second documents; `yes`, `on` and `12:30` are text, as in YAML 1.2. All problems are collected, so
-that the file can be fixed in one go.
+that the file can be fixed in one go. Not strictyaml or ruamel.yaml: they stop at the first problem.
 """
 
 import re

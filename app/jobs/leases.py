@@ -50,6 +50,10 @@ class Lease:
         owners = sa.select(self._owner).select_from(self._rows).where(self.held(now)).distinct()
         return [owner for owner in db.execute(owners).scalars().all() if owner and is_gone(owner)]
 
+    def end_those_of_dead(self, db: Connection, now: datetime) -> None:
+        """End the leases of processes of this machine that have ended."""
+        self.end_leases(db, self.gone_owners(db, now), now)
+
     def end_leases(self, db: Connection, owners: Collection[str], now: datetime) -> None:
         """End the leases of these owners."""
         if owners:
@@ -65,6 +69,7 @@ class LeasedQueue(Lease):
     """A table with the columns `state`, `attempts` and `owner`. `until` is also when a waiting row is due.
 
     `waiting` and `dead` are the table's words for these states; the column `reason` says why a row is in its state.
+    Jobs are claimed by `app.jobs.queue`: their lease is in a second table, and a claim checks budgets and limits.
     """
 
     def __init__(

@@ -1,6 +1,8 @@
 """The one way to ask a model: what fits is checked and money reserved before a call, and usage booked after.
 
 ask ─► model ─► its fallbacks, one after the other, while all that fails is an outage ─► the first failure
+
+Not litellm.Router: it retries and falls back inside one call, where money cannot be reserved before each try.
 """
 
 import asyncio

@@ -151,7 +151,10 @@ class _PartialToolCall:
 
 
 class StreamAssembly:
-    """Collects a stream's chunks one by one; the partial answer is available at any time."""
+    """Collects a stream's chunks one by one; the partial answer is available at any time.
+
+    Not litellm.stream_chunk_builder, which goes over all chunks each time: a stream that breaks off is paid for, too.
+    """
 
     def __init__(self, on_text: OnText | None = None) -> None:
         self._on_text = on_text

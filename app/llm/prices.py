@@ -127,7 +127,10 @@ class ListedModel:
 
 
 class PriceList:
-    """Models by their LiteLLM names, with and without the provider's prefix."""
+    """Models by their LiteLLM names, with and without the provider's prefix.
+
+    Read from LiteLLM's file: names and prices are checked in processes that never import LiteLLM.
+    """
 
     def __init__(self, models: Mapping[str, ListedModel]) -> None:
         self._models = models

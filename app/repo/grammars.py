@@ -1,4 +1,7 @@
-"""Loads tree-sitter grammars, one language at a time, and lists what counts as a definition in each."""
+"""Loads tree-sitter grammars, one language at a time, and lists what counts as a definition in each.
+
+Not tree-sitter-language-pack: it downloads parsers at run time.
+"""
 
 import importlib
 from collections.abc import Callable

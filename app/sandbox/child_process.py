@@ -1,4 +1,7 @@
-"""Runs one command as a host process: feeds and drains it, limits its time and disk, ends everything it started."""
+"""Runs one command as a host process: feeds and drains it, limits its time and disk, ends everything it started.
+
+Not by `machine/supervisor.py`, which has to be root inside the machine, and of which only the output's limits are used.
+"""
 
 import asyncio
 import os

@@ -29,6 +29,7 @@ from app.core.job import (
     JobResult,
     Journal,
     N,
+    NoProgress,
     Progress,
     ProgressKind,
     QuestionAnswers,
@@ -242,13 +243,6 @@ class WorkerDraining(AgentFixError):  # noqa: N818  # a request, not a fault
     repeatable = True
 
 
-class NoProgress:
-    """Discards progress: nobody watches this process, and the job's log stores it anyway."""
-
-    def report(self, kind: ProgressKind, text: str) -> None:
-        """Do nothing."""
-
-
 class LoggedProgress:
     """Writes progress to this process's log, which a cluster collects; fragments of text are left out."""
 
@@ -296,7 +290,7 @@ class JobProcess:
         self.store = server_context.job_store(fence=claim.epoch)
         self._queue = server_context.queue
         self._alone = alone
-        self._progress: Progress = LoggedProgress() if alone else NoProgress()
+        self._progress: Progress = LoggedProgress() if alone else NoProgress()  # the job's log stores it anyway
         self._draining = asyncio.Event()
 
     async def run(self) -> ExitCode:

@@ -18,7 +18,7 @@ from app.agent.external.gateway import ModelSocket
 from app.agent.external.recipe import AgentRecipe
 from app.agent.external.runner import SUBMISSION, AgentRun, ExternalRunner
 from app.core.errors import AgentFixError
-from app.core.job import Budget, N, NoUserMessages, ProgressKind, UserMessage, UserMessages
+from app.core.job import Budget, N, NoProgress, NoUserMessages, UserMessage, UserMessages
 from app.core.model_usage import DOLLAR
 from app.core.patch import TreeEntry
 from app.core.record import Record
@@ -353,7 +353,7 @@ async def run_selftest(recipe: AgentRecipe, sandbox: Sandbox, socket: Path, scri
         baseline=baseline(files),
         journal=_NoJournal(),
         blobs=(blobs := _MemoryBlobs()),
-        progress=_NoProgress(),
+        progress=NoProgress(),
         budget=BUDGET,
         user_messages=interrupter,
     )
@@ -471,11 +471,6 @@ class _MemoryBlobs:
 
     def get(self, digest: str) -> bytes:
         return self._kept[digest]
-
-
-class _NoProgress:
-    def report(self, kind: ProgressKind, text: str) -> None:
-        """Do nothing: nobody watches."""
 
 
 class _NoModel:

@@ -1,4 +1,4 @@
-"""Gives a machine that cannot mount our sockets access to one of them, over the streams of one command.
+"""Gives a machine access to one of our sockets over the streams of one command: a remote one cannot mount it.
 
 who connects inside ─► tunnel_inside.py ─► stdout, stdin of a command ─► carry(…) ─► a unix socket of this host
 
