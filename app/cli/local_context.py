@@ -25,10 +25,9 @@ from app.jobs.lessons import SqlLessonStore
 from app.jobs.schema import prepare_local_tables
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.tables import sqlite_engine
-from app.llm.budgeted_model import JobModels
 from app.llm.sql_ledger import SqlLedger
 from app.pipeline.pipeline import PublishedChange
-from app.pipeline.wiring.job_runner import JobRunner, make_budgeted_models
+from app.pipeline.wiring.job_runner import Approver, ChangePublisher, JobRunner, make_budgeted_models
 from app.pipeline.wiring.prompts import JobInputs
 from app.pipeline.wiring.sandboxes import sweep_everywhere
 from app.publish.local_forge import LocalForge, OutputFolder
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
 BOT = Person(name="agent-fix", email="agent-fix@users.noreply.invalid")
 
-Approver = Callable[[Plan], Awaitable[Plan]]
+AskApproval = Callable[[Plan], Awaitable[Plan]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +104,17 @@ class LocalContext:
     def folder(self, out: Path) -> OutputFolder:
         return OutputFolder(out)
 
+    def forge(self, order: LocalJob) -> LocalForge:
+        repository = Path(order.job.task.repository)
+        return LocalForge(repository, self.mirror(repository), self.folder(order.out))
+
     def engine(self, job_id: str, work: Callable[[str, Journal], Awaitable[JobResult]]) -> "DurableEngine[JobResult]":
         """The engine of one job: its own scope keeps other processes with this state directory from resuming it."""
         from app.jobs.engine import DurableEngine  # noqa: PLC0415  # 0.3 s of imports, off the critical path (see warm)
 
         return DurableEngine(self.settings.state, JobResult, work, scope=job_id)
 
-    def runner(self, order: LocalJob, progress: Progress, approve: Approver) -> "LocalJobRunner":
+    def runner(self, order: LocalJob, progress: Progress, approve: AskApproval) -> JobRunner:
         inputs = JobInputs(
             job=order.job,
             config=order.config,
@@ -127,7 +130,8 @@ class LocalContext:
         job_models = make_budgeted_models(
             job, self.settings, ledger, progress, fallbacks=fallbacks, record=order.record
         )
-        return LocalJobRunner(inputs, progress, job_models, self.folder(order.out), approve)
+        publisher = BranchPublisher(inputs, self.forge(order))
+        return JobRunner(inputs, progress, job_models, TerminalApprover(approve), publisher)
 
     def blob(self, job_id: str, digest: str) -> bytes:
         return JobBlobs(self.store.engine, job_id).get(digest)
@@ -141,21 +145,27 @@ class LocalContext:
         sweep_everywhere(self.settings, self.store, lambda row: row.unattended)
 
 
-class LocalJobRunner(JobRunner):
-    """A job whose change becomes a branch in the user's repository; approval is asked at the terminal."""
+class TerminalApprover(Approver):
+    """One person decides, at the terminal."""
 
     forget = "agent-fix lessons forget"
 
-    def __init__(
-        self, inputs: JobInputs, progress: Progress, job_models: JobModels, folder: OutputFolder, approve: Approver
-    ) -> None:
-        super().__init__(inputs, progress, job_models)
-        self.folder = folder
-        self.forge = LocalForge(Path(inputs.job.task.repository), inputs.mirror, folder)
-        self._ask = approve
+    def __init__(self, ask: AskApproval) -> None:
+        self._ask = ask
+
+    async def keep_plan(self, plan: Plan) -> None:
+        """Do nothing: the terminal shows it, and the result has it."""
 
     async def approve(self, plan: Plan) -> Plan:
         return await self._ask(plan)
+
+
+class BranchPublisher(ChangePublisher):
+    """The change becomes a branch in the user's repository."""
+
+    def __init__(self, inputs: JobInputs, forge: LocalForge) -> None:
+        super().__init__(inputs)
+        self._forge = forge
 
     async def publish(self, patch: Patch, summary: str) -> PublishedChange:
         """One commit by plumbing and a new branch that holds it."""
@@ -163,7 +173,7 @@ class LocalJobRunner(JobRunner):
         message = commit_message(job.task, summary)
         commit = await asyncio.to_thread(mirror.commit, patch, message=message, author=BOT, date=job.created_at)
         failpoint("publish.committed")
-        branch = await self.forge.ensure_branch(job.branch, commit)
+        branch = await self._forge.ensure_branch(job.branch, commit)
         failpoint("publish.delivered")
         changes = await asyncio.to_thread(mirror.diff_stat, job.task.base, commit)
         return PublishedChange(branch=branch, commit=commit, changes=changes)
@@ -172,5 +182,5 @@ class LocalJobRunner(JobRunner):
         """The user's repository has its whole history; the mirror has none."""
         return recent_log(Path(self.inputs.job.task.repository), self.inputs.job.task.base, MAX_COMMITS)
 
-    def finish_job(self, result: JobResult) -> None:
+    def finish(self, result: JobResult) -> None:
         self.inputs.store.finish(self.inputs.job.id, result.exit_status, result.reason, result.model_dump(mode="json"))

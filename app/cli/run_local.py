@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from app.cli import missing_extra
-from app.cli.local_context import LocalContext, LocalJob, LocalJobRunner
+from app.cli.local_context import LocalContext, LocalJob
 from app.cli.result_screen import CHANGE, local_state, rest_lines, result_screen
 from app.config.settings import process_environment
 from app.core.errors import AgentFixError, ExitCode, OutputError, SandboxError
@@ -33,6 +33,7 @@ from app.core.verification import Verification
 from app.github.base import NewPullRequest
 from app.jobs.status import WORKED_ON
 from app.jobs.store import StoredProgress
+from app.pipeline.wiring.job_runner import JobRunner
 from app.publish.pull_request_text import PullRequestContent, pull_request_body, pull_request_title, shown_model
 from app.server.terminal import (
     CANCELLED,
@@ -118,34 +119,6 @@ def print_begin(order: LocalJob, terminal: TerminalProgress, *, epoch: int) -> N
             "warning",
             "no sandbox: the repository's code and the model's commands run on this machine with your permissions",
         )
-
-
-async def report(
-    runner: LocalJobRunner, order: LocalJob, result: JobResult, terminal: TerminalProgress, *, as_json: bool
-) -> None:
-    """Write the files into OUT and print the outcome. Idempotent."""
-    document = await write_files(runner, order, result)
-    for line in result_screen(order, result):
-        terminal.show(line.text, line.style)
-    if as_json:
-        print(json.dumps(document, indent=2))
-
-
-async def write_files(runner: LocalJobRunner, order: LocalJob, result: JobResult) -> dict[str, Any]:
-    """Write the files into OUT; returns the contents of `job.json`."""
-    document = job_document(order, result)
-    files: dict[str, str | bytes] = {"job.json": json.dumps(document, indent=2) + "\n"}
-    if result.diff:
-        files[CHANGE] = runner.blobs.get(result.diff)
-    if result.trajectory:
-        files["trajectory.jsonl"] = runner.blobs.get(result.trajectory).decode()
-    if result.plan is not None:
-        files[PLAN_FILE] = render_plan_file(result.plan)
-    for name, content in files.items():
-        await asyncio.to_thread(runner.folder.write, name, content)
-    if result.exit_status in PUBLISHED and result.verification is not None:
-        await runner.forge.ensure_pull_request(pull_request(order, result, result.verification))
-    return document
 
 
 def pull_request(order: LocalJob, result: JobResult, verification: Verification) -> NewPullRequest:
@@ -255,7 +228,7 @@ class LocalRun:
         self._so_far: JobResult | None = None
 
     @cached_property
-    def runner(self) -> LocalJobRunner:
+    def runner(self) -> JobRunner:
         """The job's runner. Raises AgentFixError if a chosen sandbox or recording is unavailable."""
         approve = partial(ask_at_terminal, self.terminal, out=self.order.out, editor=self.local_context.settings.editor)
         progress = StoredProgress(self.local_context.store, self.order.job.id, self.terminal)
@@ -321,7 +294,7 @@ class LocalRun:
     async def _with_rest(self, result: JobResult) -> JobResult:
         """Write out what is known already, then run the rest of the suite, until Ctrl-C at most."""
         job, store = self.order.job, self.local_context.store
-        await write_files(self.runner, self.order, result)
+        await self._write_files(result)
         failpoint("rest.begun")
         self._so_far, self.interruption.instead = result, asyncio.Event()
         store.acquire(job.id)
@@ -364,13 +337,13 @@ class LocalRun:
             model=job.model,
             trajectory=self.runner.keep_trajectory(),
         )
-        await report(self.runner, self.order, partly, self.terminal, as_json=self.as_json)
+        await self._show(partly)
 
     async def _report(self, result: JobResult) -> ExitCode:
         failpoint("report.begun")
         if result.rest_pending:
             result = await self._with_rest(result)
-        await report(self.runner, self.order, result, self.terminal, as_json=self.as_json)
+        await self._show(result)
         failpoint("report.done")
         self.local_context.store.mark_reported(self.order.job.id)
         try:
@@ -378,6 +351,33 @@ class LocalRun:
         except SandboxError as error:
             self.terminal.report("warning", f"{error.message} {error.hint}")
         return result.exit_code
+
+    async def _show(self, result: JobResult) -> None:
+        """Write the files into OUT and print the outcome. Idempotent."""
+        document = await self._write_files(result)
+        for line in result_screen(self.order, result):
+            self.terminal.show(line.text, line.style)
+        if self.as_json:
+            print(json.dumps(document, indent=2))
+
+    async def _write_files(self, result: JobResult) -> dict[str, Any]:
+        """Write the files into OUT; returns the contents of `job.json`."""
+        order, blobs = self.order, self.runner.blobs
+        document = job_document(order, result)
+        files: dict[str, str | bytes] = {"job.json": json.dumps(document, indent=2) + "\n"}
+        if result.diff:
+            files[CHANGE] = blobs.get(result.diff)
+        if result.trajectory:
+            files["trajectory.jsonl"] = blobs.get(result.trajectory).decode()
+        if result.plan is not None:
+            files[PLAN_FILE] = render_plan_file(result.plan)
+        folder = self.local_context.folder(order.out)
+        for name, content in files.items():
+            await asyncio.to_thread(folder.write, name, content)
+        if result.exit_status in PUBLISHED and result.verification is not None:
+            draft = pull_request(order, result, result.verification)
+            await self.local_context.forge(order).ensure_pull_request(draft)
+        return document
 
     async def _watch_for_cancel(self) -> None:
         """End the process once `jobs cancel` asked for it; a branch that is being created is finished first."""

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -54,7 +54,7 @@ from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.llm.sql_ledger import SqlLedger
 from app.pipeline.pipeline import PublishedChange
 from app.pipeline.planner import questions_wait
-from app.pipeline.wiring.job_runner import JobRunner, make_budgeted_models
+from app.pipeline.wiring.job_runner import Approver, ChangePublisher, JobRunner, make_budgeted_models
 from app.pipeline.wiring.prompts import JobInputs
 from app.publish.effects import CommitRecipe, Effect, OpenDraftPullRequest, PushCommits
 from app.publish.outbox import StaleEpoch
@@ -95,57 +95,54 @@ class MessageFeed:
         return tuple(UserMessage(seq=each.seq, author=each.who, text=each.text) for each in messages)
 
 
-class ServerJobRunner(JobRunner):
-    """A job whose change is published by another process, which holds the credentials that this one never has."""
+class ServerApprover(Approver):
+    """People decide on GitHub, on the dashboard and through the API; what they said is in the database."""
 
-    def __init__(
-        self, job_process: "JobProcess", job_context: JobContext, inputs: JobInputs, progress: Progress
-    ) -> None:
-        job = inputs.job
-        ledger = job_process.ledger(job, job_context)
-        clock = job_process.server_context.clock
-        breakers = CircuitBreakers(engine=job_process.server_context.engine, now=lambda: clock().timestamp())
-        job_models = make_budgeted_models(
-            job, inputs.settings, ledger, progress, fallbacks=inputs.config.fallbacks, breakers=breakers
-        )
-        super().__init__(inputs, progress, job_models)
-        self.user_messages = MessageFeed(job_process.server_context, inputs.job.id)
-        self._job_process = job_process
-        self._server_context = job_process.server_context
-        self._job_context = job_context
-        self._claim = job_process.claim
-        self._plans = PlanVersions(job_process.server_context.engine, job_process.server_context.clock)
+    def __init__(self, server_context: ServerContext, job_context: JobContext, inputs: JobInputs) -> None:
+        self.user_messages = MessageFeed(server_context, inputs.job.id)
+        self._messages = server_context.messages
+        self._plans = PlanVersions(server_context.engine, server_context.clock)
+        self._author_of_plan = (job_context.login or job_context.trigger) if inputs.job.plan_file else AGENT
+        self._inputs = inputs
 
-    async def _plan(self, journal: Journal, answers: Sequence[QuestionAnswers] = ()) -> Plan:
-        plan = await super()._plan(journal, answers)
-        job, job_context = self.inputs.job, self._job_context
-        who = (job_context.login or job_context.trigger) if job.plan_file else AGENT
-        await asyncio.to_thread(self._plans.record, job.id, plan, who)
-        return plan
+    async def keep_plan(self, plan: Plan) -> None:
+        await asyncio.to_thread(self._plans.record, self._inputs.job.id, plan, self._author_of_plan)
 
     async def approve(self, plan: Plan) -> Plan:
         """The approved plan with its edits. Raises WaitingForUser if nobody has approved it."""
-        messages = await asyncio.to_thread(self._server_context.messages.since, self.inputs.job.id, 0, "approve")
+        messages = await asyncio.to_thread(self._messages.since, self._inputs.job.id, 0, "approve")
         if not messages:
-            await asyncio.to_thread(self.show, JobResult(exit_status="awaiting_approval", plan=plan))
+            await asyncio.to_thread(self._inputs.show, JobResult(exit_status="awaiting_approval", plan=plan))
             raise WaitingForUser(
                 "awaiting_approval", "The plan is waiting for approval.", code=ExitCode.AWAITING_APPROVAL
             )
         if not messages[-1].text:
             return plan
         edited = parse_plan_file(messages[-1].text)
-        await asyncio.to_thread(self.show, JobResult(exit_status="awaiting_approval", plan=edited))
+        await asyncio.to_thread(self._inputs.show, JobResult(exit_status="awaiting_approval", plan=edited))
         return edited
 
-    async def answer(self, questions: tuple[str, ...], after: int) -> QuestionAnswers:
+    async def answer(self, plan: Plan | None, questions: tuple[str, ...], after: int) -> QuestionAnswers:
         """People's answers since the question was asked. Raises WaitingForUser if there are none."""
-        messages = await asyncio.to_thread(self._server_context.messages.since, self.inputs.job.id, after, "answer")
+        messages = await asyncio.to_thread(self._messages.since, self._inputs.job.id, after, "answer")
         if not messages:
-            plan = (self.plan or Plan(summary="")).model_copy(update={"questions": questions})
-            await asyncio.to_thread(self.show, JobResult(exit_status="needs_input", plan=plan))
+            shown = (plan or Plan(summary="")).model_copy(update={"questions": questions})
+            await asyncio.to_thread(self._inputs.show, JobResult(exit_status="needs_input", plan=shown))
             raise questions_wait(questions)
         answers = tuple(UserMessage(seq=each.seq, author=each.who, text=each.text) for each in messages)
         return QuestionAnswers(questions=questions, messages=answers)
+
+
+class EffectPublisher(ChangePublisher):
+    """Requests the change's effects of the publisher, which holds the credentials that this process never has."""
+
+    def __init__(
+        self, server_context: ServerContext, job_context: JobContext, claim: JobClaim, inputs: JobInputs
+    ) -> None:
+        super().__init__(inputs)
+        self._server_context = server_context
+        self._job_context = job_context
+        self._claim = claim
 
     def before(self) -> Patch:
         """The branch without the merge, if this machine has its commit."""
@@ -166,7 +163,7 @@ class ServerJobRunner(JobRunner):
         changes = await asyncio.to_thread(mirror.diff_stat, job.task.base, commit)
         return PublishedChange(branch=job.branch, commit=commit, changes=changes, patch=recipe.patch)
 
-    def finish_job(self, result: JobResult) -> None:
+    def finish(self, result: JobResult) -> None:
         """Request the result's effects and hand the job over; or end it if nothing is to be published."""
         store, job = self.inputs.store, self.inputs.job
         verification = result.verification
@@ -179,13 +176,6 @@ class ServerJobRunner(JobRunner):
         self._server_context.outbox.add(job.id, self._claim.epoch, self._job_context.issue_ref, effect)
         failpoint("publish.wanted")
         self._server_context.queue.hand_over(self._claim, result.model_dump(mode="json"))
-
-    async def run_rest(self, journal: Journal) -> JobResult:
-        """Run the rest of a published job's suite, between jobs that wait."""
-        row = await asyncio.to_thread(self.inputs.store.get, self.inputs.job.id)
-        if row is None or row.result is None:
-            raise AgentFixError(f"There is no result of job {self.inputs.job.id}.", code=ExitCode.INTERNAL)
-        return await self.finish_rest(JobResult.model_validate(row.result), journal, self._job_process.save_rest)
 
     def _effect(self, result: JobResult, verification: Verification) -> Effect:
         job, job_context = self.inputs.job, self._job_context
@@ -321,7 +311,7 @@ class JobProcess:
         logger.info("job %s: %s", self.claim.job, result.exit_status)
         return ExitCode.OK
 
-    async def _wait_for_runner(self) -> ServerJobRunner:
+    async def _wait_for_runner(self) -> JobRunner:
         clock = asyncio.get_running_loop().time
         end = clock() + BASE_SECONDS
         while True:
@@ -337,12 +327,12 @@ class JobProcess:
         row = self.store.get(self.claim.job)
         return row is not None and row.final
 
-    async def _work(self, runner: ServerJobRunner, *, rest: bool) -> JobResult:
+    async def _work(self, runner: JobRunner, *, rest: bool) -> JobResult:
         progressed = partial(self._queue.made_progress, self.claim.job)
 
         async def work(_job: str, journal: Journal) -> JobResult:
             interruptible = InterruptibleJournal(journal, self._draining, progressed)
-            return await (runner.run_rest(interruptible) if rest else runner.work(interruptible))
+            return await (self._run_rest(runner, interruptible) if rest else runner.work(interruptible))
 
         engine = await asyncio.to_thread(self.engine, work)
         await asyncio.to_thread(engine.launch)
@@ -433,7 +423,7 @@ class JobProcess:
                     end_process(ExitCode.BUSY)
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
-    def runner(self) -> ServerJobRunner:
+    def runner(self) -> JobRunner:
         """The job's runner. Raises LostBaseError if the base commit is not here. Blocking."""
         found = self.server_context.job_queries.get(self.claim.job)
         if found is None:
@@ -456,7 +446,26 @@ class JobProcess:
             overrides=job_context.overrides,
             lessons=self._lessons(job_context),
         )
-        return ServerJobRunner(self, job_context, inputs, progress)
+        models = make_budgeted_models(
+            job,
+            inputs.settings,
+            self.ledger(job, job_context),
+            progress,
+            fallbacks=inputs.config.fallbacks,
+            breakers=CircuitBreakers(
+                engine=self.server_context.engine, now=lambda: self.server_context.clock().timestamp()
+            ),
+        )
+        approver = ServerApprover(self.server_context, job_context, inputs)
+        publisher = EffectPublisher(self.server_context, job_context, self.claim, inputs)
+        return JobRunner(inputs, progress, models, approver, publisher)
+
+    async def _run_rest(self, runner: JobRunner, journal: Journal) -> JobResult:
+        """Run the rest of a published job's suite, between jobs that wait."""
+        row = await asyncio.to_thread(self.store.get, self.claim.job)
+        if row is None or row.result is None:
+            raise AgentFixError(f"There is no result of job {self.claim.job}.", code=ExitCode.INTERNAL)
+        return await runner.finish_rest(JobResult.model_validate(row.result), journal, self.save_rest)
 
     def save_rest(self, result: JobResult) -> None:
         """Store what the remaining tests showed so far.

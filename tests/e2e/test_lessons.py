@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from app.cli.fix import FixOptions, find_or_create
-from app.cli.local_context import LocalContext, LocalJob, LocalJobRunner
+from app.cli.local_context import LocalContext, LocalJob
 from app.cli.run_local import pull_request
 from app.config.settings import settings_from
 from app.core.job import JobResult
 from app.core.lessons import Citation, Lesson, LessonDraft
 from app.core.plan import Plan
+from app.pipeline.wiring.job_runner import JobRunner
 from tests.support import wallet_project
 from tests.support.memory_journal import Died, MemoryJournal
 from tests.support.recorded_answers import RecordedAnswers, edit, write
@@ -58,7 +59,7 @@ class Site:
         self.repository = wallet_project.make_wallet(place / "wallet")
         self.local_context = LocalContext(settings_from({"PATH": os.environ["PATH"]}, place / "state"))
         self.order: LocalJob
-        self.harness: LocalJobRunner
+        self.harness: JobRunner
 
     def sit_down(self, recording: RecordedAnswers, issue: str) -> None:
         path = self.place / "issue.md"

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from app.cli.fix import FixOptions, find_or_create
-from app.cli.local_context import LocalContext, LocalJobRunner
+from app.cli.local_context import LocalContext
 from app.config.settings import settings_from
 from app.core.job import Job
 from app.core.plan import Plan
 from app.core.task import MAX_ISSUE_BODY, TaskOrigin, TaskSection
+from app.pipeline.wiring.job_runner import JobRunner
 from tests.support.memory_journal import MemoryJournal
 from tests.support.recorded_answers import RecordedAnswers, bash, edit, view, write
 from tests.support.recorded_progress import ListProgress
@@ -34,7 +35,7 @@ class Site:
         self.place = place
         self.repository = make_repository(place / "repo", {"maths.py": maths, "test_maths.py": TEST})
         self.progress = ListProgress()
-        self.harness: LocalJobRunner
+        self.harness: JobRunner
 
     def sit_down(
         self, recording: RecordedAnswers, *, request: str, sections: tuple[TaskSection, ...] = (), **job: object

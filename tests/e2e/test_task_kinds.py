@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from app.cli.fix import FixOptions, find_or_create
-from app.cli.local_context import LocalContext, LocalJob, LocalJobRunner
+from app.cli.local_context import LocalContext, LocalJob
 from app.cli.run_local import pull_request
 from app.config.repository import DIRECTORY
 from app.config.settings import settings_from
 from app.core.errors import AgentFixError
 from app.core.job import JobResult
 from app.core.plan import Plan
+from app.pipeline.wiring.job_runner import JobRunner
 from tests.support.memory_journal import Died, MemoryJournal
 from tests.support.recorded_answers import RecordedAnswers, write
 from tests.support.recorded_progress import ListProgress
@@ -50,7 +51,7 @@ class Site:
         self.progress = ListProgress()
         self.local_context = LocalContext(settings_from({"PATH": os.environ["PATH"]}, place / "state"))
         self.order: LocalJob
-        self.harness: LocalJobRunner
+        self.harness: JobRunner
 
     def sit_down(self, recording: RecordedAnswers, issue: str, **options: object) -> None:
         path = self.place / "issue.md"

@@ -87,41 +87,40 @@ def make_budgeted_models(
     return JobModels(job.chosen, make, ledger, progress, fallbacks=fallbacks, breakers=breakers or process_breakers())
 
 
-class JobRunner(ABC):
-    """The services of one job. Who approves and where the change goes is up to the subclass."""
+class Approver(ABC):
+    """The people behind a job: they approve its plan, answer its questions and send it messages."""
 
     forget = "/agent forget"
-    """The command by which people delete a lesson."""
+    """The command by which they delete a lesson."""
+    user_messages: UserMessages = NoUserMessages()
 
-    def __init__(self, inputs: JobInputs, progress: Progress, job_models: JobModels) -> None:
-        self.inputs = inputs
-        self.progress = progress
-        self.job_models = job_models
-        self.budgeted_model = job_models.of("answer" if inputs.job.aim == "ask" else "code")
-        self.blobs = JobBlobs(inputs.store.engine, inputs.job.id)
-        self.provider = make_provider(inputs.job.sandbox, inputs.settings, e2b_template=inputs.config.e2b_template)
-        self.external_agent = external_agent(inputs.job, inputs.settings)
-        self.setup = self._project_setup()
-        self.setup_notes: tuple[str, ...] = ()
-        self.workspaces = self._workspaces()
-        self.memory = job_lessons(inputs.job, inputs.lessons, inputs.settings, inputs.store, forget=self.forget)
-        self.user_messages: UserMessages = NoUserMessages()
-        self.kind = TaskKindSetup(inputs.job, inputs.mirror, inputs.tree, inputs.overrides)
-        self.image_describer = ImageDescriber(inputs.job, job_models, self.blobs.get)
-        index, text = inputs.settings.state / "caches" / "index", issue_text(inputs.job.task)
-        survey = RepositorySurvey(inputs.tree, text, cache=index, read_history=self.commit_history)
-        self.prompts = PromptBuilder(inputs, self.kind, self.memory, self.image_describer, survey)
-        self.runners: list[Runner] = []
-        """One for each attempt, in order."""
-        self.plan: Plan | None = None
+    @abstractmethod
+    async def keep_plan(self, plan: Plan) -> None:
+        """Store the plan that was made, so that people can read and edit it."""
 
     @abstractmethod
     async def approve(self, plan: Plan) -> Plan:
         """The approved plan, with people's edits. Raises WaitingForUser until there is one."""
 
-    async def answer(self, questions: tuple[str, ...], after: int) -> QuestionAnswers:
-        """People's answers to a plan's questions. Raises WaitingForUser until there are some."""
+    async def answer(self, plan: Plan | None, questions: tuple[str, ...], after: int) -> QuestionAnswers:
+        """People's answers to the questions of a plan. Raises WaitingForUser until there are some."""
         return await refuse_questions(questions, after)
+
+
+class ChangePublisher(ABC):
+    """Where a job's change goes, and what it is compared with there."""
+
+    def __init__(self, inputs: JobInputs) -> None:
+        self.inputs = inputs
+        self.blobs = JobBlobs(inputs.store.engine, inputs.job.id)
+
+    @abstractmethod
+    async def publish(self, patch: Patch, summary: str) -> PublishedChange:
+        """Make the commit and publish it; idempotent."""
+
+    @abstractmethod
+    def finish(self, result: JobResult) -> None:
+        """Store the result in the job before its workflow ends. Blocking."""
 
     def before(self) -> Patch:
         """For a merge with conflicts: the patch that turns its base into the branch as it was."""
@@ -131,29 +130,44 @@ class JobRunner(ABC):
         """The commit to compare the change with for people; empty for the patch's own base."""
         return ""
 
-    def keep_diff(self, patch: Patch) -> str:
-        """Store the change for people; returns its digest, or an empty text if git rejects it."""
-        try:
-            diff = self.inputs.mirror.patch_diff(patch, base=self.diff_base())
-        except GitError:
-            return ""
-        return self.blobs.put(diff) if diff else ""
-
-    def show(self, result: JobResult) -> None:
-        """Store what people are asked about, or what exists at a limit, while the job waits for them."""
-        self.inputs.store.store_result(self.inputs.job.id, result.model_dump(mode="json"))
-
     def commit_history(self) -> bytes:
         """The log of the commits up to the base, if this machine has it."""
         return self.inputs.mirror.log(self.inputs.job.task.base, MAX_COMMITS)
 
-    @abstractmethod
-    async def publish(self, patch: Patch, summary: str) -> PublishedChange:
-        """Make the commit and publish it; idempotent."""
 
-    @abstractmethod
-    def finish_job(self, result: JobResult) -> None:
-        """Store the result in the job before its workflow ends."""
+class JobRunner:
+    """Runs one job: an approver says what people decide, and a publisher takes the change."""
+
+    def __init__(
+        self,
+        inputs: JobInputs,
+        progress: Progress,
+        job_models: JobModels,
+        approver: Approver,
+        publisher: ChangePublisher,
+    ) -> None:
+        self.inputs = inputs
+        self.progress = progress
+        self.job_models = job_models
+        self.approver = approver
+        self.publisher = publisher
+        self.budgeted_model = job_models.of("answer" if inputs.job.aim == "ask" else "code")
+        self.blobs = publisher.blobs
+        self.provider = make_provider(inputs.job.sandbox, inputs.settings, e2b_template=inputs.config.e2b_template)
+        self.external_agent = external_agent(inputs.job, inputs.settings)
+        self.setup = self._project_setup()
+        self.setup_notes: tuple[str, ...] = ()
+        self.workspaces = self._workspaces()
+        forget = approver.forget
+        self.memory = job_lessons(inputs.job, inputs.lessons, inputs.settings, inputs.store, forget=forget)
+        self.kind = TaskKindSetup(inputs.job, inputs.mirror, inputs.tree, inputs.overrides)
+        self.image_describer = ImageDescriber(inputs.job, job_models, self.blobs.get)
+        index, text = inputs.settings.state / "caches" / "index", issue_text(inputs.job.task)
+        survey = RepositorySurvey(inputs.tree, text, cache=index, read_history=publisher.commit_history)
+        self.prompts = PromptBuilder(inputs, self.kind, self.memory, self.image_describer, survey)
+        self.runners: list[Runner] = []
+        """One for each attempt, in order."""
+        self.plan: Plan | None = None
 
     async def work(self, journal: Journal) -> JobResult:
         """Run the whole job; its final state is stored before the workflow ends."""
@@ -194,7 +208,7 @@ class JobRunner(ABC):
         setup = (*self.setup_notes, *filter(is_absent, self.workspaces.left_out))
         notes = (*result.notes, *filter(None, setup), *self.memory.used, *self.image_describer.notes)
         result = result.model_copy(update={"trajectory": self.keep_trajectory(), "notes": notes})
-        self.finish_job(result)
+        self.publisher.finish(result)
         failpoint("finished")
         return result
 
@@ -245,7 +259,7 @@ class JobRunner(ABC):
             self.progress,
             TimeLimits.within(job.budget),
             guards=self.prompts.survey.guards,
-            find_before=self.before if job.conflicts else None,
+            find_before=self.publisher.before if job.conflicts else None,
             guarded=self.kind.guarded,
         )
         return Verifier(
@@ -275,21 +289,21 @@ class JobRunner(ABC):
         return JobServices(
             progress=self.progress,
             plan=self._plan,
-            approve=self.approve,
+            approve=self.approver.approve,
             assignment=self.prompts.assignment,
             open_work=self.workspaces.work,
             export=self.workspaces.export,
             runner=self._runner,
             verifier=verifier,
-            publish=self.publish,
+            publish=self.publisher.publish,
             totals=self.budgeted_model.totals,
             specify=author.write,
             decide_objection=author.decide_objection,
             test_change=author.test_change if self.inputs.config.second_author else None,
-            answer=self.answer,
+            answer=self._answer,
             learn=self._learn,
-            keep_diff=self.keep_diff,
-            show=self.show,
+            keep_diff=self._keep_diff,
+            show=self.inputs.show,
             count_changed_lines=partial(count_changed_lines, self.inputs.tree),
             order_rest=partial(self._order_rest, verifier),
             set_up=self._set_up,
@@ -395,7 +409,19 @@ class JobRunner(ABC):
 
     async def _plan(self, journal: Journal, answers: Sequence[QuestionAnswers] = ()) -> Plan:
         self.plan = await self.prompts.plan(self.job_models, journal, answers)
+        await self.approver.keep_plan(self.plan)
         return self.plan
+
+    async def _answer(self, questions: tuple[str, ...], after: int) -> QuestionAnswers:
+        return await self.approver.answer(self.plan, questions, after)
+
+    def _keep_diff(self, patch: Patch) -> str:
+        """Store the change for people; returns its digest, or an empty text if git rejects it."""
+        try:
+            diff = self.inputs.mirror.patch_diff(patch, base=self.publisher.diff_base())
+        except GitError:
+            return ""
+        return self.blobs.put(diff) if diff else ""
 
     def _runner(self, sandbox: Sandbox, attempt: Attempt, base_brief: Callable[[], str]) -> Runner:
         context = RunnerContext(
@@ -406,7 +432,7 @@ class JobRunner(ABC):
             blobs=self.blobs,
             progress=self.progress,
             budget=attempt.attempt_budget.budget,
-            user_messages=self.user_messages,
+            user_messages=self.approver.user_messages,
             base_suite=lambda: render_base_suite(self.inputs.job, base_brief()),
         )
         runner: Runner = NativeRunner(context)

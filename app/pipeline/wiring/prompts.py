@@ -13,7 +13,7 @@ from app.agent.base import Assignment
 from app.agent.prompts import render, render_brief, render_change, render_planning, render_start
 from app.config.repository import NO_OVERRIDES, Overrides, RepoConfig, path_of, read_overrides
 from app.config.settings import Settings
-from app.core.job import Job, Journal, Progress, QuestionAnswers
+from app.core.job import Job, JobResult, Journal, Progress, QuestionAnswers
 from app.core.lessons import Lesson, LessonRanking
 from app.core.patch import Tree
 from app.core.plan import Plan, parse_plan_file
@@ -158,6 +158,10 @@ class JobInputs:
     """The default branch's prompts, if the base is another branch."""
     lessons: SqlLessonStore | None = None
     """The lessons of the job's repository; None if there are none."""
+
+    def show(self, result: JobResult) -> None:
+        """Store what people are asked about, or what exists at a limit, while the job waits for them. Blocking."""
+        self.store.store_result(self.job.id, result.model_dump(mode="json"))
 
 
 MAX_OF_A_FIX = 12_000

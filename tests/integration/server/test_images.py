@@ -8,10 +8,11 @@ from uuid import UUID
 import pytest
 
 from app.cli.fix import FixOptions, find_or_create, work_key
-from app.cli.local_context import LocalContext, LocalJob, LocalJobRunner
+from app.cli.local_context import LocalContext, LocalJob
 from app.config.settings import settings_from
 from app.core.plan import Plan
 from app.jobs.store import JobBlobs
+from app.pipeline.wiring.job_runner import JobRunner
 from tests.support import wallet_project
 from tests.support.event_harness import EventHarness, event_harness
 from tests.support.image_bytes import png
@@ -47,7 +48,7 @@ class Terminal:
         )
         return find_or_create(options, self.local_context)
 
-    def harness(self, order: LocalJob) -> LocalJobRunner:
+    def harness(self, order: LocalJob) -> JobRunner:
         return self.local_context.runner(order, ListProgress(), _agree)
 
 

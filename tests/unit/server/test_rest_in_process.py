@@ -12,6 +12,7 @@ from app.core.job import JobResult
 from app.core.verification import RestOfSuite
 from app.jobs.queue import MAX_CRASHES, JobClaim, QueueLimits
 from app.jobs.tables import job_contexts, writing
+from app.pipeline.wiring.job_runner import JobRunner
 from app.publish.outbox import StaleEpoch
 from app.server.context import ServerContext
 from app.server.job_process import (
@@ -19,7 +20,6 @@ from app.server.job_process import (
     JobProcess,
     LostBaseError,
     PreemptedError,
-    ServerJobRunner,
 )
 from app.verify.verdict import with_verdict
 from tests.support.pull_requests import verification
@@ -60,8 +60,8 @@ class FinishedProcess(JobProcess):
         super().__init__(server_context, claim)
         self._result = result
 
-    def runner(self) -> ServerJobRunner:
-        return cast("ServerJobRunner", ReadyRunner())
+    def runner(self) -> JobRunner:
+        return cast("JobRunner", ReadyRunner())
 
     def engine(self, work: object) -> "DurableEngine[JobResult]":
         return cast("DurableEngine[JobResult]", FinishedEngine(self._result))
