@@ -94,16 +94,21 @@ class JobContext(Record):
     @property
     def target(self) -> ReactionTarget | None:
         """What the reactions are added to; None if no comment or issue text asked for the job."""
-        kind, _, number = self.trigger.partition(":")
-        match kind:
-            case "issue" | "api" | "dashboard":
-                return ReactionTarget(kind="issue", id=self.issue_ref.number)
-            case "comment":
-                return ReactionTarget(kind="comment", id=int(number))
-            case "review_comment":
-                return ReactionTarget(kind="review comment", id=int(number))
-            case _:
-                return None
+        return reaction_target(self.trigger, self.issue_ref.number)
+
+
+def reaction_target(trigger: str, issue: int) -> ReactionTarget | None:
+    """What a reaction to a trigger on this issue is added to; None for a review, which accepts none, or for checks."""
+    kind, _, number = trigger.partition(":")
+    match kind:
+        case "issue" | "api" | "dashboard":
+            return ReactionTarget(kind="issue", id=issue)
+        case "comment":
+            return ReactionTarget(kind="comment", id=int(number))
+        case "review_comment":
+            return ReactionTarget(kind="review comment", id=int(number))
+        case _:
+            return None
 
 
 def paid_by(job: Job, job_context: JobContext) -> int:

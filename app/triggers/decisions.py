@@ -8,24 +8,12 @@ from app.config.repository import RepoConfig
 from app.core.errors import ConfigError
 from app.core.job import FINAL, JobState
 from app.core.record import Record
-from app.core.task import IssueRef, TaskOrigin
-from app.github.base import ReactionTarget
+from app.core.task import IssueRef
 from app.github.models import ActorPermission, BotAccount, DiffThread, GitHubIssue, PullRequest
 from app.jobs.store import JobWithContext
 from app.jobs.trigger_log import Trigger
-from app.publish.body_edits import FORK_MARK
 from app.triggers.commands import STARTING, AgentCommand, CommandName, CommandOptions
-from app.triggers.events import (
-    Assigned,
-    BranchHead,
-    CommentEvent,
-    Event,
-    EventSubject,
-    IssueCommented,
-    LabelAdded,
-    ProgramCommand,
-    ReviewCommented,
-)
+from app.triggers.events import CommentEvent, Event, EventSubject, ProgramCommand
 from app.triggers.github_clients import RepositoryContext
 
 RequestAim = Literal[CommandName, "steer", "answer", "fix_checks", "revise"]
@@ -34,35 +22,17 @@ Destination = Literal["new_branch", "same_branch", "sibling"]
 """Where the work goes: a branch of an issue's own, the pull request's branch, or a new pull request beside it."""
 
 
-class PullRequestState(Record):
-    """The current state of a pull request."""
-
-    number: int
-    author: int | None
-    head: BranchHead
-    base_ref: str
-    fork: bool = False
-    """Its branch is in this repository and contains commits from a fork."""
-
-
 class IssueState(Record):
-    """The current state, read from GitHub and our own tables; the delivery may be hours older."""
+    """What is known now beside the issue itself, from GitHub and our own tables; the delivery may be hours older."""
 
-    installation: int | None
-    """The installation that serves this repository; None if there is none any more."""
     archived: bool = False
-    open: bool = True
-    locked: bool = False
-    labels: tuple[str, ...] = ()
-    assignees: tuple[int, ...] = ()
-    title: str | None = None
-    body: str | None = None
+    """The repository is archived."""
     text: str | None = None
     """The current text of the comment or review that asks."""
     text_deleted: bool = False
-    """That comment or review was deleted."""
-    pull: PullRequestState | None = None
-    """The pull request itself, if this is one."""
+    """That comment or review was deleted, or the whole issue."""
+    withdrawn: bool = False
+    """Somebody else has added the label or assigned the bot since."""
     linked: int | None = None
     """For an issue: the open pull request that will close it."""
     linked_is_ours: bool = False
@@ -99,23 +69,16 @@ class JobRequest(Record):
     """
 
     aim: RequestAim
-    origin: TaskOrigin
     subject: EventSubject
     text: str = ""
     options: CommandOptions = CommandOptions()
     lesson: int | None = None
-    job: str = ""
-    """The job it is sent to; empty if it starts a new one."""
     trigger: str
     """What was asked with: `issue`, `comment:ID`, `review_comment:ID`, `review:ID`, `check_run:ID` and so on."""
     destination: Destination = "new_branch"
-    head: BranchHead | None = None
-    """The requested commit, if the delivery named one; otherwise the pull request's current head is used."""
     thread: DiffThread | None = None
     changed: tuple[str, ...] = ()
     """What was edited after the request: the signed texts count, and the status comment says so."""
-    new_job: str = ""
-    """The id that the new job has to have, because a program was promised it."""
 
 
 class Notification(Record):
@@ -162,7 +125,10 @@ class EventFacts:
     state: IssueState
     config: RepoConfig | ConfigError = field(default_factory=RepoConfig)
     requester: ActorPermission | None = None
+    issue: GitHubIssue | None = None
+    """The issue, or the issue side of the pull request; None if it is gone, too."""
     pull: PullRequest | None = None
+    """The pull request, if it is one and is not gone."""
     job: JobWithContext | None = None
 
     @property
@@ -183,7 +149,16 @@ class EventFacts:
 
     @property
     def is_our_pull_request(self) -> bool:
-        return self.state.pull is not None and self.state.pull.author == self.bot.user
+        return self.pull is not None and self.pull.author == self.bot.user
+
+    @property
+    def is_open(self) -> bool:
+        return self.issue is not None and self.issue.open
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """The issue's labels in lower case."""
+        return frozenset(label.casefold() for label in self.issue.labels) if self.issue else frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,19 +179,6 @@ class TriggerContext:
         event = self.found.event
         return event.request.job if isinstance(event, ProgramCommand) else ""
 
-    @property
-    def target(self) -> ReactionTarget | None:
-        """What a reaction can be added to; None for a review, which accepts none, or if nobody asked."""
-        match self.found.event:
-            case LabelAdded() | Assigned() | ProgramCommand() as event:
-                return ReactionTarget(kind="issue", id=event.subject.number)
-            case IssueCommented() as event:
-                return ReactionTarget(kind="comment", id=event.id)
-            case ReviewCommented() as event:
-                return ReactionTarget(kind="review comment", id=event.id)
-            case _:
-                return None
-
 
 @dataclass(frozen=True, slots=True)
 class TriggerAnswer:
@@ -228,33 +190,9 @@ class TriggerAnswer:
     """If not empty: the reply is posted only once per issue for this text."""
 
 
-def pull_request_state(pull: PullRequest) -> PullRequestState:
-    head = BranchHead(repository=pull.head_repository, ref=pull.head_branch, sha=pull.head)
-    fork = FORK_MARK in pull.body
-    return PullRequestState(
-        number=pull.number, author=pull.author or None, head=head, base_ref=pull.base_branch, fork=fork
-    )
-
-
 def with_job(state: IssueState, job: JobWithContext | None) -> IssueState:
     if job is None:
         return state
     planned = job.row.state == "answered" and job.job_context.aim == "plan" and bool((job.row.result or {}).get("plan"))
     known = {"job": job.job.id, "job_state": job.row.state, "planned": planned, "resting": job.waiting_for == "rest"}
     return state.model_copy(update=known)
-
-
-def with_issue(state: IssueState, issue: GitHubIssue | None, pull: PullRequest | None) -> IssueState:
-    """Add the issue's state; a deleted issue withdraws the requests on it."""
-    if issue is None:
-        return state.model_copy(update={"text_deleted": True, "open": False})
-    now: dict[str, object] = {
-        "open": issue.open,
-        "locked": issue.locked,
-        "labels": issue.labels,
-        "assignees": issue.assignees,
-        "title": issue.title,
-        "body": issue.body,
-        "pull": pull_request_state(pull) if pull else None,
-    }
-    return state.model_copy(update=now)

@@ -15,10 +15,10 @@ from app.config.repository import DIRECTORY, SOURCE, OperatorDefaults, RepoConfi
 from app.core.errors import AgentFixError
 from app.core.lessons import MAX_REMEMBERED, LessonDraft
 from app.core.plan import Plan, parse_plan_file, render_plan_file
-from app.core.task import TaskOrigin
 from app.core.text import clip, one_line
 from app.github.base import NeedsHumanAction, NoAccess
 from app.github.models import BotAccount, PullRequest
+from app.jobs.context import reaction_target
 from app.jobs.job_actions import raised_budget
 from app.jobs.store import JobWithContext
 from app.jobs.trigger_log import JobMessage, MessageKind, Trigger
@@ -38,7 +38,6 @@ from app.triggers.decisions import (
     Reply,
     TriggerAnswer,
     TriggerContext,
-    pull_request_state,
 )
 from app.triggers.events import (
     ChecksFailed,
@@ -100,7 +99,7 @@ class JobCommands:
                     return TriggerAnswer("reply budget", replies.reply(problem, command))
                 return await asyncio.to_thread(self._resume, request, context, job, "continue", request.text)
             case "stop":
-                return await asyncio.to_thread(self._stop, context, job)
+                return await asyncio.to_thread(self._stop, request, context, job)
             case "status":
                 address = await asyncio.to_thread(status_address, job.job.id, self._stores)
                 words = replies.status(job.job.id, job.row.state, job.row.reason, address)
@@ -114,7 +113,7 @@ class JobCommands:
         text = await self._message_text(request, context, job)
         if not text:
             return TriggerAnswer("skip busy", replies.refused("A job is already working on it."))
-        await asyncio.to_thread(self._add_message, context, job, text)
+        await asyncio.to_thread(self._add_message, request, context, job, text)
         outcome = f"steer {job.job.id}"
         if job.row.state == "awaiting_approval":
             return TriggerAnswer(outcome, replies.message_noted(job.row.state))
@@ -146,7 +145,7 @@ class JobCommands:
             text = await asyncio.to_thread(self._newest_plan, job, plan, editor)
             return await asyncio.to_thread(self._resume, request, context, job, "approve", text)
         plan = plan or render_plan_file(Plan.model_validate((job.row.result or {})["plan"]))
-        changes = {"aim": "fix", "job": "", "text": request.text or job.job.task.request}
+        changes = {"aim": "fix", "text": request.text or job.job.task.request}
         begin = as_before(request.model_copy(update=changes), job.job)
         return await self._job_creator.start(begin, context, plan_file=plan)
 
@@ -184,7 +183,7 @@ class JobCommands:
     ) -> str | TriggerAnswer:
         """Resume the job, and store the message and the trigger with it."""
         trigger, outcome, changed = context.trigger, f"{kind} {job.job.id}", None
-        self._acknowledge(context)
+        self._acknowledge(request, context)
         if kind == "continue":
             raised = raised_budget(job, request.options.budget, request.options.extra)
             changed = job.job.model_copy(update={"budget": raised})
@@ -196,25 +195,26 @@ class JobCommands:
         words = replies.reply("The job has continued or ended in the meantime.", "/agent status")
         return TriggerAnswer("reply too_late", words)
 
-    def _stop(self, context: TriggerContext, job: JobWithContext) -> str:
+    def _stop(self, request: JobRequest, context: TriggerContext, job: JobWithContext) -> str:
         """Stop the job and the questions that are being answered beside it."""
         reason, trigger, queue = f"Stopped by {context.trigger.login}.", context.trigger, self._stores.queue
-        self._acknowledge(context)
+        self._acknowledge(request, context)
         for each in self._stores.job_queries.active_jobs(repository=context.repo.repository.id):
             if each.job_context.issue_ref.number == trigger.number and each.job.id != job.job.id:
                 queue.stop(each.job.id, reason)
         queue.stop(job.job.id, reason, trigger=trigger)
         return f"stop {job.job.id}"
 
-    def _add_message(self, context: TriggerContext, job: JobWithContext, text: str) -> None:
+    def _add_message(self, request: JobRequest, context: TriggerContext, job: JobWithContext, text: str) -> None:
         key, who = context.trigger.key, context.trigger.login
         self._stores.messages.add(job.job.id, "steer", key=key, who=who, text=text)
-        self._acknowledge(context)
+        self._acknowledge(request, context)
 
-    def _acknowledge(self, context: TriggerContext) -> None:
+    def _acknowledge(self, request: JobRequest, context: TriggerContext) -> None:
         """Add 👀 to what was written, if it accepts reactions."""
-        if context.target is not None and not context.promised_job:
-            seen = AddReaction(target=context.target, content="eyes")
+        target = reaction_target(request.trigger, context.trigger.number)
+        if target is not None and not context.promised_job:
+            seen = AddReaction(target=target, content="eyes")
             self._stores.outbox.add(name_without_job(context.trigger.key), 0, context.issue_ref, seen)
 
 
@@ -329,37 +329,27 @@ class ChangeNotifications:
         if await asyncio.to_thread(self.stores.triggers.decided, key):
             return "known"
         trigger = Trigger(key, repository, number, repo.ours.user, "rebase", self.stores.clock())
-        found = EventFacts(event, None, repo.ours, IssueState(installation=repo.installation), config, pull=pull)
+        found = EventFacts(event, None, repo.ours, IssueState(), config, pull=pull)
         context = TriggerContext(repo, trigger, found)
         try:
-            outcome = await self.job_creator.move(_conflict_request(pull, repo), context)
+            outcome = await self.job_creator.move(_conflict_request(pull), context)
         except StateChanged:
             return "not now"
         return await self.post_and_record(context, outcome) if isinstance(outcome, TriggerAnswer) else outcome
 
 
-def _conflict_request(pull: PullRequest, repo: RepositoryContext) -> JobRequest:
-    head = pull_request_state(pull).head
+def _conflict_request(pull: PullRequest) -> JobRequest:
     return JobRequest(
         aim="rebase",
-        origin=TaskOrigin(
-            installation=repo.installation,
-            repository=repo.repository.id,
-            number=pull.number,
-            is_pull_request=True,
-            actor=repo.ours.user,
-        ),
         subject=EventSubject(
             number=pull.number,
             is_pull_request=True,
             title=pull.title,
             body=pull.body,
             author=pull.author or None,
-            head=head,
         ),
         trigger=f"conflicts:{pull.head[:20]}",
         destination="same_branch",
-        head=head,
     )
 
 
@@ -525,8 +515,7 @@ class EventHandler:
             return f"decided before: {decided.outcome}"
         found = await self._fact_loader.about(event, None, repo, trigger)
         outcome = await self._follow(self._decide(found), event, repo)
-        back_on = event.label.casefold() in {label.casefold() for label in found.state.labels}
-        trigger = replace(trigger, verb="relabel" if back_on else "stop")
+        trigger = replace(trigger, verb="relabel" if event.label.casefold() in found.labels else "stop")
         return await self._post_and_record(TriggerContext(repo, trigger, found), TriggerAnswer(outcome))
 
     def _decide(self, found: EventFacts) -> Decision:
@@ -535,8 +524,7 @@ class EventHandler:
     async def _handle_without_access(self, event: InstallationChanged | RepositoryChanged) -> str:
         """Handle an event of an installation or repository without asking GitHub, because access may be gone."""
         bot = self._github_clients.known or BotAccount(user=0)
-        found = EventFacts(event, None, bot, IssueState(installation=event.installation))
-        return await self._follow(self._decide(found), event, None)
+        return await self._follow(self._decide(EventFacts(event, None, bot, IssueState())), event, None)
 
     async def _follow(self, decision: Decision, event: Event, repo: RepositoryContext | None) -> str:
         if isinstance(decision, Notification):
@@ -570,8 +558,6 @@ class EventHandler:
                 return TriggerAnswer(f"reply {decision.rule}", words)
             case Ignored():
                 outcome = f"skip {decision.rule}: {decision.reason}"
-                if decision.rule == "foreign_installation":
-                    return outcome  # posted by a server that does not serve this repository, so it decides nothing
                 if decision.rule not in CAPS:
                     return TriggerAnswer(outcome, replies.refused(decision.reason) if decision.visible else "")
                 needs_human = ChangeLabels(add=(NEEDS_HUMAN,))

@@ -26,8 +26,6 @@ from app.triggers.decisions import (
     EventFacts,
     IssueState,
     TriggerContext,
-    pull_request_state,
-    with_issue,
     with_job,
 )
 from app.triggers.events import (
@@ -47,7 +45,6 @@ from app.triggers.events import (
     key_of,
 )
 from app.triggers.github_clients import GitHubClients, RepositoryContext, if_accessible
-from app.triggers.rules import LABEL
 from app.triggers.stores import Stores
 
 OPENS: frozenset[str] = frozenset({"new_branch", "sibling"})
@@ -187,8 +184,7 @@ class FactLoader:
         trigger: Trigger | None = None,
     ) -> EventFacts:
         """All that `decide` needs to know about an event."""
-        state = IssueState(installation=repo.installation, archived=repo.repository.archived)
-        found = EventFacts(event, command, repo.ours, state)
+        found = EventFacts(event, command, repo.ours, IssueState(archived=repo.repository.archived))
         if isinstance(event, ChecksFailed):
             return await self._checks(event, repo, found)
         if isinstance(event, TriggerEvent) and trigger is not None:
@@ -207,7 +203,7 @@ class FactLoader:
     ) -> EventFacts:
         found = await asyncio.to_thread(self._from_database, event, command, trigger, found)
         if trigger.withdrawn:
-            return replace(found, state=found.state.model_copy(update={"labels": ()}))
+            return replace(found, state=found.state.model_copy(update={"withdrawn": True}))
         if not isinstance(event, ProgramCommand) or event.by_person:
             found = replace(found, requester=await self._requester(event.actor, repo))
             if refusal(event.actor, found.requester, via=found.via, allowed_apps=repo.ours.allowed_apps):
@@ -221,10 +217,12 @@ class FactLoader:
             _current_text(event, reader),
         )
         job = await asyncio.to_thread(job_behind, pulled, found.job, repo.ours.user, self._stores)
-        state = with_issue(with_job(found.state, job), issue, pulled)
-        if isinstance(event, CommentEvent) and issue is not None:
+        state = with_job(found.state, job)
+        if issue is None:  # this withdraws all requests on it
+            state = state.model_copy(update={"text_deleted": True})
+        elif isinstance(event, CommentEvent):
             state = state.model_copy(update={"text": text, "text_deleted": text is None})
-        found = replace(found, config=config, job=job, pull=pulled, state=state)
+        found = replace(found, config=config, job=job, issue=issue, pull=pulled if issue else None, state=state)
         return await self._with_pull_requests(event, command, repo, found)
 
     def _from_database(
@@ -237,7 +235,6 @@ class FactLoader:
         if command.verb == "status" and job is None and event.subject.is_pull_request:
             job = self._stores.job_queries.opened(repository, number)
         known = {
-            "labels": (event.label,) if isinstance(event, LabelAdded) else (LABEL,),
             "asked_at": trigger.at,
             "begun_at": triggers.newest_accepted(repository, number, BEGINS),
             "stopped_at": triggers.newest_accepted(repository, number, {"stop"}),
@@ -308,11 +305,11 @@ class FactLoader:
         pull = reader.pull_request(number) if event.subject.is_pull_request else _nothing()
         issue, pulled = await asyncio.gather(if_accessible(reader.issue(number)), if_accessible(pull))
         job = await asyncio.to_thread(job_behind, pulled, job, repo.ours.user, self._stores)
-        state = with_issue(with_job(found.state, job), issue, pulled)
+        state = with_job(found.state, job)
         if trigger is not None:
             newest_start = await asyncio.to_thread(self._stores.triggers.newest_accepted, repository, number, BEGINS)
             state = state.model_copy(update={"asked_at": trigger.at, "begun_at": newest_start})
-        return replace(found, job=job, pull=pulled, state=state)
+        return replace(found, job=job, issue=issue, pull=pulled if issue else None, state=state)
 
     async def _checks(self, event: ChecksFailed, repo: RepositoryContext, found: EventFacts) -> EventFacts:
         """Ask for the checks' owner only in repositories where we have had jobs."""
@@ -325,15 +322,12 @@ class FactLoader:
         here = await asyncio.to_thread(self._job, event.repository.id, pull.number)
         job = await asyncio.to_thread(job_behind, pull, here, repo.ours.user, self._stores)
         follow_ups = await asyncio.to_thread(self._stores.job_queries.follow_up_count, event.repository.id, pull.number)
-        state = with_job(
-            found.state.model_copy(update={"follow_ups": follow_ups, "pull": pull_request_state(pull)}), job
-        )
+        state = with_job(found.state.model_copy(update={"follow_ups": follow_ups}), job)
         if pull.author == repo.ours.user:
             issue, config = await asyncio.gather(
                 if_accessible(reader.issue(pull.number)), read_config(reader, self._operator)
             )
-            state = with_issue(state, issue, pull)
-            found = replace(found, config=config)
+            found = replace(found, config=config, issue=issue)
         return replace(found, pull=pull, job=job, state=state)
 
     async def _checked(self, event: ChecksFailed, reader: RepositoryReader) -> PullRequest | None:

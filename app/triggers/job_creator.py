@@ -24,7 +24,16 @@ from app.core.errors import AgentFixError, ConfigError, ExitCode
 from app.core.issue_file import issue_of
 from app.core.job import PUBLISHED, Job, new_job_id
 from app.core.model_usage import ModelNames
-from app.core.task import AllowedPath, KindDecision, Task, TaskSignals, WorkType, explicitly_requested_kind, kind_of
+from app.core.task import (
+    AllowedPath,
+    KindDecision,
+    Task,
+    TaskOrigin,
+    TaskSignals,
+    WorkType,
+    explicitly_requested_kind,
+    kind_of,
+)
 from app.core.text import one_line, visible
 from app.github.base import NeedsHumanAction
 from app.jobs.context import JobAim, JobContext, PublishTarget
@@ -109,9 +118,9 @@ class JobDraft:
         elif request.aim == "ask":
             budget = budget.for_a_question()
         same_branch = pull is not None and self._publish_target() == "same_branch"
-        new_branch = config.branch_for(slug=task.slug, number=request.origin.number)
+        new_branch = config.branch_for(slug=task.slug, number=self.context.trigger.number)
         return Job(
-            id=request.new_job or new_job_id(),
+            id=self.context.promised_job or new_job_id(),
             task=task,
             branch=pull.head_branch if pull is not None and same_branch else new_branch,
             budget=budget,
@@ -132,7 +141,7 @@ class JobDraft:
         target, pull = self._publish_target(), found.pull
         fork = pull is not None and holds_commits_of_a_fork(pull, repository.id)
         return JobContext(
-            issue_ref=self.context.repo.issue_ref(request.origin.number),
+            issue_ref=self.context.issue_ref,
             aim=self._aim(),
             trigger=request.trigger,
             login=self.context.trigger.login,
@@ -153,7 +162,7 @@ class JobDraft:
     def _task(self) -> Task:
         request, repository, found = self.request, self.context.repo.repository, self.context.found
         subject, pull = request.subject, found.pull
-        issue = issue_of(subject.title, subject.body, number=request.origin.number, labels=subject.labels)
+        issue = issue_of(subject.title, subject.body, number=self.context.trigger.number, labels=subject.labels)
         kind = kind_of_request(request, self.text, self.prompt, on_pull=pull is not None)
         if request.aim == "revise":
             default_text = REVIEW_REQUEST
@@ -170,7 +179,13 @@ class JobDraft:
             base_ref=pull.head_branch if pull else repository.default_branch,
             slug=slug(issue.title),
             requester=found.requester.person if found.requester else None,
-            origin=request.origin,
+            origin=TaskOrigin(
+                installation=self.context.repo.installation,
+                repository=repository.id,
+                number=self.context.trigger.number,
+                is_pull_request=subject.is_pull_request,
+                actor=self.context.trigger.actor,
+            ),
             request=self.text or request.text or default_text,
             sections=tuple(self.prompt_context.sections),
             kind=kind.kind,
@@ -273,12 +288,9 @@ class JobCreator:
             return TriggerAnswer("reply no_base", replies.no_commits())
         if not is_full_id(base):
             return TriggerAnswer("reply no_base", replies.refused("The repository does not use SHA-1 objects."))
-        if request.aim == "fix_checks" and pull is not None:  # deliveries about checks have no description
-            described = request.subject.model_copy(update={"title": pull.title, "body": pull.body})
-            request = request.model_copy(update={"subject": described})
-        prompt_context = await load_prompt_context(request, repo, pull, context.trigger.at)
+        prompt_context = await load_prompt_context(request, context)
         if request.aim != "ask":
-            await asyncio.to_thread(self._add_failed_attempts, request, prompt_context)
+            await asyncio.to_thread(self._add_failed_attempts, context, prompt_context)
         if request.aim == "fix_checks":
             failing = ", ".join(prompt_context.failing_checks) or "see below"
             text = f"Checks fail on this pull request: {failing}. Fix the cause."
@@ -286,10 +298,10 @@ class JobCreator:
         draft = replace(draft, plan_file=plan_file, prompt=prompt, formerly_allowed=formerly_allowed)
         return await self._admit(await _with_prompts(draft))
 
-    def _add_failed_attempts(self, request: JobRequest, prompt_context: PromptContext) -> None:
+    def _add_failed_attempts(self, context: TriggerContext, prompt_context: PromptContext) -> None:
         """Tell the model why earlier attempts at this issue failed."""
-        origin = request.origin
-        earlier = self._stores.job_queries.of_issue(origin.repository, origin.number, MAX_EARLIER)
+        issue_ref = context.issue_ref
+        earlier = self._stores.job_queries.of_issue(issue_ref.repository, issue_ref.number, MAX_EARLIER)
         if section := failed_attempts(each.row for each in earlier):
             prompt_context.sections.append(section)
             prompt_context.notes.append("The agent was told why earlier attempts at this failed.")
@@ -327,7 +339,7 @@ class JobCreator:
         if await reader.merge_base(tip, pull.head) == tip:
             words = replies.reply(f"The branch already contains everything in `{pull.base_branch}`.")
             return TriggerAnswer("reply up_to_date", words)
-        prompt_context = await load_prompt_context(request, context.repo, pull, context.trigger.at)
+        prompt_context = await load_prompt_context(request, context)
         text = (
             f"Bring the branch up to `{pull.base_branch}`: resolve the conflicts, so that both sides' intent is kept."
         )

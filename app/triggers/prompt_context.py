@@ -15,14 +15,13 @@ from app.github.models import (
     CheckResult,
     DiffThread,
     IssueComment,
-    PullRequest,
     PullRequestCommit,
     PullRequestReview,
     ReviewThread,
 )
 from app.github.reader import FAILED
 from app.jobs.context import ThreadRef
-from app.triggers.decisions import JobRequest
+from app.triggers.decisions import JobRequest, TriggerContext
 from app.triggers.github_clients import RepositoryContext, if_accessible
 
 Rank = Literal["asked", "maintainer", "opened", "other"]
@@ -245,15 +244,14 @@ def _end(text: str, limit: int) -> str:
     return f"({len(text) - len(kept):,} characters before this are left out …)\n{kept}"
 
 
-async def load_prompt_context(
-    request: JobRequest, repo: RepositoryContext, pull: PullRequest | None, before: datetime
-) -> PromptContext:
-    """Load what existed at that moment; the model sees nothing that was written or edited since."""
+async def load_prompt_context(request: JobRequest, trigger_context: TriggerContext) -> PromptContext:
+    """Load what existed when it was requested; the model sees nothing that was written or edited since."""
+    repo, pull, before = trigger_context.repo, trigger_context.found.pull, trigger_context.trigger.at
     context, reader = PromptContext(), repo.reader
     if pull is None:
-        comments = await reader.comments(request.origin.number, before)
+        comments = await reader.comments(trigger_context.trigger.number, before)
         others = _others(comments, repo)
-        context.conversation(others, ranks=await _ranks(request, repo, others))
+        context.conversation(others, ranks=await _ranks(request, trigger_context, others))
         return context
     number = pull.number
     comments, reviews, files, commits, threads, checks = await asyncio.gather(
@@ -275,7 +273,7 @@ async def load_prompt_context(
     context.commits(commits)
     others = _others(comments, repo)
     reviewed = [each for each in reviews if each.author != repo.ours.user]
-    context.conversation(others, reviewed, await _ranks(request, repo, [*others, *reviewed]))
+    context.conversation(others, reviewed, await _ranks(request, trigger_context, [*others, *reviewed]))
     context.thread_refs, context.failing_checks = refs_of(about), tuple(each.name for each in failing)
     return context
 
@@ -286,13 +284,13 @@ def _others(comments: tuple[IssueComment, ...], repo: RepositoryContext) -> list
 
 
 async def _ranks(
-    request: JobRequest, repo: RepositoryContext, comments: Sequence[IssueComment | PullRequestReview]
+    request: JobRequest, context: TriggerContext, comments: Sequence[IssueComment | PullRequestReview]
 ) -> dict[int, Rank]:
     """Check write access for the newest authors; a comment only states what its author was at the time."""
-    requester = request.origin.actor
+    requester = context.trigger.actor
     people = dict.fromkeys(each.author for each in reversed(comments) if each.kind == "User")
     unknown = [author for author in people if author not in {0, requester}][:MAX_ASKED_FOR]
-    may_write = await asyncio.gather(*(_may_write(repo, author) for author in unknown))
+    may_write = await asyncio.gather(*(_may_write(context.repo, author) for author in unknown))
     maintainers = [author for author, may in zip(unknown, may_write, strict=True) if may]
     ranks: dict[int, Rank] = {request.subject.author or 0: "opened"}
     ranks.update(dict.fromkeys(maintainers, "maintainer"))

@@ -9,12 +9,12 @@ from typing import Final
 
 from app.config.repository import RepoConfig, is_own_name
 from app.core.errors import ConfigError
-from app.core.task import TaskOrigin
 from app.core.text import count, visible, without_quotes
-from app.github.models import BotAccount
+from app.github.models import BotAccount, PullRequest
 from app.github.permission import refusal
 from app.jobs.context import BY_PROGRAM, ON_DASHBOARD
 from app.jobs.job_actions import ProgramRequest
+from app.publish.body_edits import FORK_MARK
 from app.triggers.commands import VALID_WITHOUT_CONFIG, AgentCommand, CommandOptions, parse
 from app.triggers.decisions import (
     Decision,
@@ -25,7 +25,6 @@ from app.triggers.decisions import (
     JobRequest,
     Notification,
     NotificationAim,
-    PullRequestState,
     Reply,
     RequestAim,
 )
@@ -141,20 +140,12 @@ def decide(found: EventFacts, *, now: datetime) -> Decision:
     return refused or job_request(event, command, found)
 
 
-def foreign_installation(found: EventFacts) -> Decision | None:
-    if found.state.installation != found.event.installation:
-        return Ignored(
-            rule="foreign_installation", reason="security: the installation has no access to this repository"
-        )
-    return None
-
-
 def withdrawn(found: EventFacts) -> Decision | None:
     """Ignore late or repeated deliveries whose request was withdrawn."""
-    there = {label.casefold() for label in found.state.labels}
-    if isinstance(found.event, LabelAdded) and found.event.label.casefold() not in there:
+    issue, gone = found.issue, found.state.withdrawn
+    if isinstance(found.event, LabelAdded) and (gone or (issue and found.event.label.casefold() not in found.labels)):
         return Ignored(rule="withdrawn", reason="the label was removed again")
-    if isinstance(found.event, Assigned) and found.bot.user not in found.state.assignees:
+    if isinstance(found.event, Assigned) and (gone or (issue and found.bot.user not in issue.assignees)):
         return Ignored(rule="withdrawn", reason="the assignment was removed again")
     if found.state.text_deleted:
         reviewed = isinstance(found.event, ReviewSubmitted)
@@ -202,13 +193,13 @@ def review(found: EventFacts) -> Decision | None:
 
 
 def _why_not_revise(found: EventFacts) -> str | None:
-    config, state = found.config, found.state
+    config, issue = found.config, found.issue
     if isinstance(config, ConfigError):
         return "the configuration is invalid"
     reasons = {
         "the configuration turns it off": not config.iterate.reviews or config.iterate.max == 0,
         "it is not on a pull request of the bot": not found.is_our_pull_request,
-        "the pull request is closed or locked": not state.open or state.locked,
+        "the pull request is closed or locked": issue is None or not issue.open or issue.locked,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
@@ -234,16 +225,17 @@ def broken_config(found: EventFacts) -> Decision | None:
 
 
 def closed(found: EventFacts) -> Decision | None:
-    return _visible("closed", "It is closed; reopen it first.") if found.starts and not found.state.open else None
+    return _visible("closed", "It is closed; reopen it first.") if found.starts and not found.is_open else None
 
 
 def locked(found: EventFacts) -> Decision | None:
-    return _visible("locked", "The conversation is locked.") if found.starts and found.state.locked else None
+    issue = found.issue
+    return _visible("locked", "The conversation is locked.") if found.starts and issue and issue.locked else None
 
 
 def assigned_elsewhere(found: EventFacts) -> Decision | None:
     """Refuse issues assigned to somebody else. Not for pull requests, whose assignee only shepherds them."""
-    event, assignees = found.event, found.state.assignees
+    event, assignees = found.event, found.issue.assignees if found.issue else ()
     if not found.starts or not isinstance(event, TriggerEvent) or event.subject.is_pull_request or not assignees:
         return None
     if {event.actor.id, found.bot.user} & set(assignees):
@@ -303,7 +295,7 @@ def only_our_pull_request(found: EventFacts) -> Decision | None:
 
 def commits_of_a_fork(found: EventFacts) -> Decision | None:
     """CI on a branch here gets this repository's secrets, so only a person may start it for a fork's code."""
-    if found.verb != "ci" or found.state.pull is None or not found.state.pull.fork:
+    if found.verb != "ci" or found.pull is None or FORK_MARK not in found.pull.body:
         return None
     text = (
         "This branch has commits from a fork, and CI would run on it with this repository's secrets. Review all its "
@@ -313,7 +305,6 @@ def commits_of_a_fork(found: EventFacts) -> Decision | None:
 
 
 RULES: Final[tuple[Callable[[EventFacts], Decision | None], ...]] = (
-    foreign_installation,
     withdrawn,
     archived,
     no_access,
@@ -335,38 +326,27 @@ RULES: Final[tuple[Callable[[EventFacts], Decision | None], ...]] = (
 
 def job_request(event: TriggerEvent, command: AgentCommand, found: EventFacts) -> JobRequest:
     """The request that remains if no rule objected."""
-    aim, state = _aim(command, found.state), found.state
     return JobRequest(
-        aim=aim,
-        origin=TaskOrigin(
-            installation=event.installation,
-            repository=event.repository.id,
-            number=event.subject.number,
-            is_pull_request=event.subject.is_pull_request,
-            actor=event.actor.id,
-        ),
+        aim=_aim(command, found.state),
         subject=event.subject,
         text=command.text,
         options=command.options,
         lesson=command.lesson,
-        job=state.job if state.working or aim == "answer" or (aim == "stop" and state.resting) else "",
         trigger=_trigger(event),
-        destination=_destination(event, state.pull),
-        head=event.subject.head or (state.pull.head if state.pull else None),
+        destination=destination_of(event, found.pull),
         thread=event.thread if isinstance(event, ReviewCommented) else None,
-        changed=tuple(_changed(event, state)),
-        new_job=event.request.job if isinstance(event, ProgramCommand) else "",
+        changed=tuple(_changed(event, found)),
     )
 
 
-def _destination(event: TriggerEvent, pull: PullRequestState | None) -> Destination:
+def destination_of(event: TriggerEvent, pull: PullRequest | None) -> Destination:
     """Where the change goes. Forks, and branches that serve more than this pull request, are only read."""
     if not event.subject.is_pull_request:
         return "new_branch"
     repository = event.repository
-    if pull is None or pull.head.repository != repository.id:
+    if pull is None or pull.head_repository != repository.id:
         return "sibling"
-    return "sibling" if pull.head.ref in {repository.default_branch, pull.base_ref} else "same_branch"
+    return "sibling" if pull.head_branch in {repository.default_branch, pull.base_branch} else "same_branch"
 
 
 def _aim(command: AgentCommand, state: IssueState) -> RequestAim:
@@ -394,14 +374,14 @@ def _by_key(event: Event) -> bool:
     return isinstance(event, ProgramCommand) and not event.by_person
 
 
-def _changed(event: TriggerEvent, state: IssueState) -> list[str]:
+def _changed(event: TriggerEvent, found: EventFacts) -> list[str]:
     """What was edited since the request; only what was looked up is reported."""
-    subject, head = event.subject, event.subject.head
+    subject, head, issue = event.subject, event.subject.head, found.issue
     pairs = [
-        ("title", subject.title, state.title),
-        ("description", subject.body, state.body),
-        ("comment", event.text if isinstance(event, CommentEvent) else None, state.text),
-        ("head", head.sha if head else None, state.pull.head.sha if state.pull else None),
+        ("title", subject.title, issue.title if issue else None),
+        ("description", subject.body, issue.body if issue else None),
+        ("comment", event.text if isinstance(event, CommentEvent) else None, found.state.text),
+        ("head", head.sha if head else None, found.pull.head if found.pull else None),
     ]
     return [name for name, then, now in pairs if then is not None and now is not None and then != now]
 
@@ -440,8 +420,6 @@ def decide_notification(event: Notice, found: EventFacts) -> Decision:
     number, job, branch = None, "", ""
     if isinstance(event, RepositoryChanged):
         rule, aim = f"repository_{event.change}", _REPOSITORY_AIMS[event.change]
-    elif refused := foreign_installation(found):
-        return refused
     elif isinstance(event, ChecksFailed):
         return _checks(event, found)
     elif isinstance(event, Pushed):
@@ -450,9 +428,9 @@ def decide_notification(event: Notice, found: EventFacts) -> Decision:
     else:
         number, job = event.subject.number, found.state.job
         if isinstance(event, LabelRemoved):
-            rule, aim = event.kind, _aim_of_label(event, found.state)
+            rule, aim = event.kind, _aim_of_label(event, found)
         elif isinstance(event, IssueChanged):
-            rule, aim = f"issue_{event.change}", _aim_of_issue(event, found.state)
+            rule, aim = f"issue_{event.change}", _aim_of_issue(event, found)
         else:
             rule, aim = f"pull_request_{event.change}", _aim_of_pull(event, found)
     if aim is None:
@@ -469,71 +447,62 @@ def decide_notification(event: Notice, found: EventFacts) -> Decision:
     )
 
 
-def _aim_of_label(event: LabelRemoved, state: IssueState) -> NotificationAim | None:
-    back_on = event.label.casefold() in {label.casefold() for label in state.labels}
+def _aim_of_label(event: LabelRemoved, found: EventFacts) -> NotificationAim | None:
+    state, back_on = found.state, event.label.casefold() in found.labels
     asked_again = state.asked_at is not None and state.begun_at is not None and state.asked_at < state.begun_at
     called_off = event.label.casefold() in WORK_LABELS and not back_on and not asked_again
     return "stop" if called_off and state.working else None
 
 
-def _aim_of_issue(event: IssueChanged, state: IssueState) -> NotificationAim | None:
-    if not state.working:
+def _aim_of_issue(event: IssueChanged, found: EventFacts) -> NotificationAim | None:
+    if not found.state.working:
         return None
     if event.change == "edited":
         return "edited"
     removed = event.change in {"deleted", "transferred"}
-    return "stop" if removed or (event.change == "closed" and not state.open) else None
+    return "stop" if removed or (event.change == "closed" and not found.is_open) else None
 
 
 def _aim_of_pull(event: PullRequestChanged, found: EventFacts) -> NotificationAim | None:
     state = found.state
     if event.change == "synchronize" and (found.is_our_pull_request or state.working):
         return "head_moved"
-    return "stop" if event.change == "closed" and state.working and not state.open else None
+    return "stop" if event.change == "closed" and state.working and not found.is_open else None
 
 
 def _checks(event: ChecksFailed, found: EventFacts) -> Decision:
     """Fix failing checks of the bot's own pull request, as often as the repository allows."""
-    config, state, bot, pull = found.config, found.state, found.bot, found.state.pull
+    config, bot, pull = found.config, found.bot, found.pull
     if isinstance(config, ConfigError) or pull is None:
         return Ignored(rule="checks", reason="the configuration is invalid" if pull else "it is not on a pull request")
-    if reason := _why_not_fix(event, config, state, pull, bot):
+    if reason := _why_not_fix(event, config, pull, found):
         return Ignored(rule="checks", reason=reason)
-    if state.follow_ups >= config.iterate.max:
+    if found.state.follow_ups >= config.iterate.max:
         rounds = count(config.iterate.max, "round")
         reason = f"Checks still fail after {rounds} of fixes; a person must take over."
         return Ignored(rule="checks_cap", reason=reason, visible=True)
     subject = EventSubject(
         number=pull.number,
         is_pull_request=True,
-        title=state.title or "",
+        title=pull.title,
+        body=pull.body,
         author=bot.user,
-        labels=state.labels,
-        head=pull.head,
-    )
-    origin = TaskOrigin(
-        installation=event.installation,
-        repository=event.repository.id,
-        number=pull.number,
-        is_pull_request=True,
-        actor=bot.user,
+        labels=found.issue.labels if found.issue else (),
     )
     trigger = f"{event.source}:{event.id}"
-    return JobRequest(
-        aim="fix_checks", origin=origin, subject=subject, trigger=trigger, destination="same_branch", head=pull.head
-    )
+    return JobRequest(aim="fix_checks", subject=subject, trigger=trigger, destination="same_branch")
 
 
-def _why_not_fix(
-    event: ChecksFailed, config: RepoConfig, state: IssueState, pull: PullRequestState, bot: BotAccount
-) -> str | None:
-    ours = pull.author == bot.user and pull.head.repository == event.repository.id
+def _why_not_fix(event: ChecksFailed, config: RepoConfig, pull: PullRequest, found: EventFacts) -> str | None:
+    issue, state = found.issue, found.state
+    ours = found.is_our_pull_request and pull.head_repository == event.repository.id
+    closed = issue is None or not issue.open or issue.locked or state.archived
     reasons = {
-        "it is the bot's own check": event.app == bot.app,
+        "it is the bot's own check": event.app == found.bot.app,
         "the configuration turns it off": not config.iterate.ci,
         "it is not on a pull request of the bot": not ours,
-        "the branch has moved": pull.head.sha != event.head_sha,
-        "the pull request is closed, locked or archived": not state.open or state.locked or state.archived,
+        "the branch has moved": pull.head != event.head_sha,
+        "the pull request is closed, locked or archived": closed,
         "a job is already working on it": state.working,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

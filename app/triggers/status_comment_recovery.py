@@ -13,7 +13,7 @@ from typing import Final
 from app.core.errors import AgentFixError
 from app.core.job import Job, JobResult
 from app.core.plan import Plan, parse_plan_file
-from app.core.task import IssueRef, TaskOrigin
+from app.core.task import IssueRef
 from app.github.base import ForgeError
 from app.github.calls import CANCEL_RUN, GET_RUN
 from app.github.models import IssueComment, WorkflowRunResponse
@@ -27,12 +27,13 @@ from app.publish.effects import Receipt, UpdateStatusComment
 from app.publish.status_text import StatusCommentState, read_status
 from app.repo.git_format import is_full_id
 from app.triggers.commands import parse
-from app.triggers.decisions import Destination, EventFacts, IssueState, JobRequest, TriggerContext
+from app.triggers.decisions import EventFacts, IssueState, JobRequest, TriggerContext
 from app.triggers.events import CommentEvent, TriggerEvent
 from app.triggers.fact_loader import read_config
 from app.triggers.github_clients import GitHubClients, RepositoryContext
 from app.triggers.job_creator import JobDraft
 from app.triggers.prompt_context import PromptContext, load_prompt_context
+from app.triggers.rules import destination_of
 from app.triggers.stores import ServerDefaults, Stores
 
 AGAIN: Final = (
@@ -103,38 +104,26 @@ class StatusCommentRecovery:
         self, event: TriggerEvent, repo: RepositoryContext, status: StatusCommentState
     ) -> tuple[Job, JobContext] | None:
         """The job as if who speaks now had asked for it: it is their permission that counts."""
-        reader, subject, main = repo.reader, event.subject, repo.repository.default_branch
+        reader, subject, now = repo.reader, event.subject, self.stores.clock()
         pull = await reader.pull_request(subject.number) if subject.is_pull_request else None
-        base = pull.head if pull else await reader.head(main)
+        base = pull.head if pull else await reader.head(repo.repository.default_branch)
         config = await read_config(reader, self.defaults.operator)
         if base is None or not is_full_id(base) or isinstance(config, AgentFixError):
             return None
-        destination: Destination = "new_branch"
-        if pull is not None:
-            ours = pull.head_repository == event.repository.id and pull.head_branch not in {main, pull.base_branch}
-            destination = "same_branch" if ours else "sibling"
         request = JobRequest(
             aim="plan" if status.plan else "fix",
-            origin=TaskOrigin(
-                installation=event.installation,
-                repository=event.repository.id,
-                number=subject.number,
-                is_pull_request=subject.is_pull_request,
-                actor=event.actor.id,
-            ),
             subject=subject,
             trigger="" if subject.is_pull_request else "issue",
-            destination=destination,
+            destination=destination_of(event, pull),
         )
-        now = self.stores.clock()
-        trigger = Trigger("", event.repository.id, subject.number, event.actor.id, "", now, login=event.actor.login)
-        found = EventFacts(event, None, repo.ours, IssueState(installation=repo.installation), config, pull=pull)
+        at = event.at if isinstance(event, CommentEvent) else now
+        trigger = Trigger("", event.repository.id, subject.number, event.actor.id, "", at, login=event.actor.login)
+        context = TriggerContext(repo, trigger, EventFacts(event, None, repo.ours, IssueState(), config, pull=pull))
         prompt_context = PromptContext()
         goes_on = status.state in {"paused", "needs_input"}
         if goes_on:
-            asked_at = event.at if isinstance(event, CommentEvent) else now
-            prompt_context = await load_prompt_context(request, repo, pull, asked_at)
-        draft = JobDraft(request, TriggerContext(repo, trigger, found), self.defaults, base, now, prompt_context)
+            prompt_context = await load_prompt_context(request, context)
+        draft = JobDraft(request, context, self.defaults, base, now, prompt_context)
         job_context = draft.job_context()
         notes = (*job_context.notes, AGAIN) if goes_on else job_context.notes
         return draft.job().model_copy(update={"id": status.job}), job_context.model_copy(update={"notes": notes})

@@ -17,12 +17,12 @@ from starlette.types import Message
 
 from app.jobs.inbox import BatchWriter, Delivery
 from app.server.receiver import MAX_BYTES, WebhookEndpoint
-from app.triggers.decisions import EventFacts, Ignored, JobRequest
+from app.triggers.decisions import Ignored, JobRequest
 from app.triggers.events import read
-from app.triggers.rules import PER_HOUR, command_of, decide
+from app.triggers.rules import PER_HOUR, decide
 from tests.support import webhook_requests as made
 from tests.support.receiver_client import ReceiverClient, receiver_client
-from tests.support.rule_decisions import CONFIG, NOW, US, WRITER, state
+from tests.support.rule_decisions import NOW, facts_of, state
 
 PAYLOAD = made.label_added()
 BODY = made.encode(PAYLOAD)
@@ -181,27 +181,17 @@ def test_a_body_with_a_wrong_event_name_starts_nothing() -> None:
             event = read(claimed, payload)
             if isinstance(event, str):
                 continue
-            decision = decide(EventFacts(event, command_of(event), US, state(), CONFIG, WRITER), now=NOW)
+            decision = decide(facts_of(event), now=NOW)
             assert not isinstance(decision, JobRequest) or (claimed, real) in {
                 ("issues", "issues"),
                 ("pull_request", "issues"),
             }
 
 
-def test_an_installation_cannot_act_for_anothers_repository() -> None:
-    event = read("issues", made.label_added(installation={"id": 501}))
-    assert not isinstance(event, str)
-    decision = decide(EventFacts(event, command_of(event), US, state(), CONFIG, WRITER), now=NOW)
-    assert not isinstance(decision, JobRequest)
-
-
 def test_five_thousand_comments_are_bounded_and_answered_once() -> None:
     event = read("issue_comment", made.comment("/agent fix"))
     assert not isinstance(event, str)
-    decisions = [
-        decide(EventFacts(event, command_of(event), US, state(recent_requests=count), CONFIG, WRITER), now=NOW)
-        for count in range(5_000)
-    ]
+    decisions = [decide(facts_of(event, state(recent_requests=count)), now=NOW) for count in range(5_000)]
     assert sum(isinstance(decision, JobRequest) for decision in decisions) == PER_HOUR
     told = sum(isinstance(decision, Ignored) and decision.visible for decision in decisions)
     assert told == 1

@@ -39,8 +39,8 @@ def reviewed(body: str = "Rounds the wrong way.", **how: Any) -> Event:
 
 def test_requested_changes_on_our_pull_request_need_no_command() -> None:
     found = order(ask(reviewed(), state(pull=OURS)))
-    assert (found.aim, found.destination, found.trigger, found.job) == ("revise", "same_branch", "review:42", "")
-    assert (found.text, found.origin.actor) == ("Rounds the wrong way.", 1)
+    assert (found.aim, found.destination, found.trigger) == ("revise", "same_branch", "review:42")
+    assert found.text == "Rounds the wrong way."
 
 
 def test_quotes_in_a_review_are_ignored() -> None:
@@ -103,7 +103,7 @@ def test_reviews_are_followed_as_often_as_the_repository_lets_it() -> None:
 
 def test_a_review_joins_the_active_job() -> None:
     found = order(ask(reviewed(), state(pull=OURS, job="j1", job_state="working", follow_ups=3)))
-    assert (found.aim, found.job) == ("steer", "j1")
+    assert found.aim == "steer"
     assert replied(ask(reviewed(), state(pull=OURS, job="j1", job_state="paused"))) == "busy"
 
 
@@ -124,22 +124,16 @@ FAILED = event_of("check_suite", made.checks())
 
 def test_failing_checks_of_our_pull_request_start_a_follow_up() -> None:
     found = order(ask(FAILED, state(pull=OURS, follow_ups=2)))
-    assert (found.aim, found.destination, found.trigger, found.head) == (
-        "fix_checks",
-        "same_branch",
-        "check_suite:43",
-        OURS.head,
-    )
+    assert (found.aim, found.destination, found.trigger) == ("fix_checks", "same_branch", "check_suite:43")
 
 
 @pytest.mark.parametrize(
     ("now", "reason"),
     [
-        ({"installation": 501}, "installation"),
         ({"pull": None}, "not on a pull request"),
         ({"pull": THEIRS}, "not on a pull request of the bot"),
-        ({"pull": OURS.model_copy(update={"head": OURS.head.model_copy(update={"sha": made.OTHER_SHA})})}, "has moved"),
-        ({"pull": OURS.model_copy(update={"head": OURS.head.model_copy(update={"repository": 601})})}, "not on a pull"),
+        ({"pull": OURS.model_copy(update={"head": made.OTHER_SHA})}, "has moved"),
+        ({"pull": OURS.model_copy(update={"head_repository": 601})}, "not on a pull"),
         ({"open": False}, "closed"),
         ({"locked": True}, "locked"),
         ({"archived": True}, "archived"),
