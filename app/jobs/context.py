@@ -87,6 +87,11 @@ class JobContext(Record):
         return not by_itself and not self.trigger.startswith(BY_PROGRAM)
 
     @property
+    def opens_pull_request(self) -> bool:
+        """True if the work becomes a new pull request."""
+        return self.publish_target in {"new_branch", "sibling"}
+
+    @property
     def opens_early(self) -> bool:
         """True if the draft is opened as soon as the plan is ready, with an empty commit in place of the change."""
         return self.config.pull_request == "early" and self.publish_target == "new_branch" and self.aim == "fix"

@@ -1,6 +1,6 @@
 """The bot's replies outside of a job: a sentence and a command to try, only for people who may use commands."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from app.core.job import FINAL, JobState
@@ -8,23 +8,6 @@ from app.core.lessons import Lesson
 from app.core.text import count, listed
 from app.publish.markdown import code_span, fenced, inline, prose
 
-COMMANDS: Final = (
-    ("/agent fix [what]", "start; on a pull request: change it"),
-    ("/agent fix with NAME", "start with the repository's prompt `.github/agent-fix/prompts/NAME.md`"),
-    ("/agent plan", "plan only, and wait"),
-    ("/agent approve", "continue with the plan in the status comment"),
-    ("/agent ask …", "answer a question without changing anything"),
-    ("/agent stop", "stop the job"),
-    ("/agent status", "show the job's state"),
-    ("/agent retry", "start again from scratch"),
-    ("/agent allow PATH", "start again, and let that job change this protected path"),
-    ("/agent continue --budget +3", "resume a paused job"),
-    ("/agent rebase", "bring the pull request's branch up to its base"),
-    ("/agent ci", "start CI on the pull request"),
-    ("/agent remember TEXT", "save a lesson for later jobs in this repository; without a text: list the lessons"),
-    ("/agent forget N", "delete a lesson"),
-    ("/agent …", "guide the running job, or start one"),
-)
 OPTIONS: Final = (
     "Options for all commands: `--model NAME`, `--runner NAME`, `--budget 5`, `--kind tests`, `--attempts 3`."
 )
@@ -60,16 +43,18 @@ def reply(text: str, suggestion: str = "") -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def unclear_command(problem: str, suggestion: str = "", prompts: Sequence[str] = ()) -> str:
-    """The problem with a command, the list of commands, and the repository's prompts by name."""
-    parts = [reply(problem, suggestion).strip() if problem or suggestion else "", help_text()]
+def unclear_command(
+    problem: str, suggestion: str = "", *, commands: Mapping[str, str], prompts: Sequence[str] = ()
+) -> str:
+    """The problem with a command, what each command does, and the repository's prompts by name."""
+    parts = [reply(problem, suggestion).strip() if problem or suggestion else "", help_text(commands)]
     if prompts:
         parts.append(f"Prompts of this repository: {listed([*map(code_span, prompts)], MAX_PROMPTS)}.")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def help_text() -> str:
-    lines = [f"- {code_span(command)}: {meaning}" for command, meaning in COMMANDS]
+def help_text(commands: Mapping[str, str]) -> str:
+    lines = [f"- {code_span(command)}: {effect}" for command, effect in commands.items()]
     return "\n".join(["These are the commands:", "", *lines, "", OPTIONS])
 
 

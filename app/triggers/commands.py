@@ -38,35 +38,14 @@ CommandName = Literal[
 """What people may write after `/agent`."""
 Verb = Literal[CommandName, "steer", "revise", "help"]
 COMMAND_NAMES: Final = get_args(CommandName)
-STARTING: Final[frozenset[Verb]] = frozenset({"fix", "plan", "retry", "allow", "steer"})
-"""Verbs that start a job."""
-VALID_WITHOUT_CONFIG: Final[frozenset[Verb]] = frozenset({"stop", "status"})
-"""Verbs that need no valid configuration, and that also apply to a question that is being answered."""
-
 _ADDRESSED = re.compile(r" {0,3}(?:/agent|@agent-fix)(?=\s|$)", re.IGNORECASE)
 _WORD = re.compile(r"\S+")
 _MONEY = re.compile(r"(\+?)\$?([0-9]{1,5}(?:\.[0-9]{1,6})?)")
-_WITH_PROMPT: Final = frozenset({"fix", "plan", "retry"})
 _WITH_PROMPT_NAME = re.compile(r"with\s+([a-z][a-z0-9-]{0,39})", re.IGNORECASE)
 """Words that choose a prompt, alone on the command's line: `with the new API` is a message."""
 _OPTIONS: Final = ("--model", "--runner", "--budget", "--kind", "--attempts")
 _FLAGS: Final = ("--urgent",)
 _REFUSED: Final = ("--draft", "--no-draft")
-_SYNONYMS: Final = {
-    "abort": "stop",
-    "cancel": "stop",
-    "halt": "stop",
-    "kill": "stop",
-    "start": "fix",
-    "begin": "fix",
-    "solve": "fix",
-    "resume": "continue",
-    "restart": "retry",
-    "redo": "retry",
-    "accept": "approve",
-    "progress": "status",
-}
-"""Words that, alone on their line, mean a command of another name."""
 
 
 class CommandOptions(Record):
@@ -143,20 +122,9 @@ def _command(line: str, below: str) -> AgentCommand:
     if verb not in COMMAND_NAMES:
         return _without_command_word(line, below, word)
     rest, options = _options(rest)
-    if verb == "allow":
-        path, rest = _split(rest)
-        options = options.model_copy(update={"allow": _allowed_path(path)})
-    if verb in _WITH_PROMPT and (chosen := _WITH_PROMPT_NAME.fullmatch(rest)):
-        options, rest = options.model_copy(update={"prompt": chosen[1].casefold()}), ""
-    text = "\n\n".join(part for part in (rest, below) if part)
-    _refuse_more_money(options, verb)
-    if verb == "ci" and text:
-        raise _CommandError("`/agent ci` takes no text. A message begins with another word.", "/agent ci")
-    if verb == "forget":
-        return AgentCommand(verb="forget", lesson=_lesson(rest), options=options)
-    if verb == "ask" and not text:
-        raise _CommandError("`/agent ask` needs a question after it.", "/agent ask …")
-    return AgentCommand(verb=verb, text=text, options=options)  # type: ignore[arg-type]  # one of COMMAND_NAMES
+    name = next(each for each in COMMAND_NAMES if each == verb)
+    _refuse_more_money(options, SYNTAX[name])
+    return SYNTAX[name].read(AgentCommand(verb=name, options=options), rest, below)
 
 
 def _split(line: str) -> tuple[str, str]:
@@ -170,13 +138,13 @@ def _without_command_word(line: str, below: str, word: str) -> AgentCommand:
         return AgentCommand(verb="help")
     alone = line.casefold() == word.casefold() and not below
     bare = re.sub(r"\W+$", "", word.casefold())
-    if alone and bare in _SYNONYMS:
-        raise _CommandError(f"There is no command `{_shown(word)}`.", f"/agent {_SYNONYMS[bare]}")
+    if alone and (named := next((name for name, syntax in SYNTAX.items() if bare in syntax.synonyms), None)):
+        raise _CommandError(f"There is no command `{_shown(word)}`.", f"/agent {named}")
     if meant := next((verb for verb in COMMAND_NAMES if _is_typo(bare, verb)), None):
         raise _CommandError(f"There is no command `{_shown(word)}`.", f"/agent {meant}")
     rest, options = _options(line)
-    text = "\n\n".join(part for part in (rest, below) if part)
-    _refuse_more_money(options, "steer")
+    text = _joined(rest, below)
+    _refuse_more_money(options, None)
     return AgentCommand(verb="steer" if text else "fix", text=text, options=options)
 
 
@@ -266,13 +234,6 @@ def _valid(name: str, rule: Callable[[str], str], found: dict[str, str]) -> str 
         raise _CommandError(f"`{name}` {error}.") from None
 
 
-def _allowed_path(value: str) -> str:
-    try:
-        return allowed_path(value)
-    except ValueError as error:
-        raise _CommandError(f"`/agent allow` {error}.", "/agent allow PATH") from None
-
-
 def _amount(value: str) -> tuple[bool, MicroUSD]:
     match = _MONEY.fullmatch(value)
     amount = round(float(match[2]) * DOLLAR) if match else 0
@@ -281,19 +242,10 @@ def _amount(value: str) -> tuple[bool, MicroUSD]:
     return match[1] == "+", amount
 
 
-def _refuse_more_money(options: CommandOptions, verb: str) -> None:
-    if options.extra is not None and verb != "continue":
+def _refuse_more_money(options: CommandOptions, syntax: "CommandSyntax | None") -> None:
+    if options.extra is not None and not (syntax and syntax.raises_budget):
         more = f"{options.extra / DOLLAR:g}"
         raise _CommandError("`--budget +N` raises the budget of a paused job.", f"/agent continue --budget +{more}")
-
-
-def _lesson(text: str) -> int:
-    match = re.fullmatch(r"#?([0-9]{1,6})", text)
-    if match is None or int(match[1]) < 1:
-        raise _CommandError(
-            "`/agent forget` needs the number of a lesson; `/agent remember` alone lists them.", "/agent remember"
-        )
-    return int(match[1])
 
 
 def _shown(word: str) -> str:
@@ -311,3 +263,100 @@ def _is_typo(word: str, verb: str) -> bool:
         return len(wrong) == 1 or (swapped and word[wrong[1]] == verb[wrong[0]])
     short, long = sorted((word, verb), key=len)
     return any(long[:place] + long[place + 1 :] == short for place in range(len(long)))
+
+
+def _joined(rest: str, below: str) -> str:
+    return "\n\n".join(part for part in (rest, below) if part)
+
+
+def _with_text(command: AgentCommand, rest: str, below: str) -> AgentCommand:
+    return command.model_copy(update={"text": _joined(rest, below)})
+
+
+def _with_prompt(command: AgentCommand, rest: str, below: str) -> AgentCommand:
+    """A prompt's name, alone on the command's line, or a text: `with the new API` is a text."""
+    chosen = _WITH_PROMPT_NAME.fullmatch(rest)
+    if chosen is None:
+        return _with_text(command, rest, below)
+    options = command.options.model_copy(update={"prompt": chosen[1].casefold()})
+    return command.model_copy(update={"options": options, "text": below})
+
+
+def _with_question(command: AgentCommand, rest: str, below: str) -> AgentCommand:
+    if not _joined(rest, below):
+        raise _CommandError("`/agent ask` needs a question after it.", "/agent ask …")
+    return _with_text(command, rest, below)
+
+
+def _without_text(command: AgentCommand, rest: str, below: str) -> AgentCommand:
+    if _joined(rest, below):
+        name = f"/agent {command.verb}"
+        raise _CommandError(f"`{name}` takes no text. A message begins with another word.", name)
+    return command
+
+
+def _with_lesson(command: AgentCommand, rest: str, below: str) -> AgentCommand:  # people may add words below
+    number = re.fullmatch(r"#?([0-9]{1,6})", rest)
+    if number is None or int(number[1]) < 1:
+        raise _CommandError(
+            "`/agent forget` needs the number of a lesson; `/agent remember` alone lists them.", "/agent remember"
+        )
+    return command.model_copy(update={"lesson": int(number[1])})
+
+
+def _with_path(command: AgentCommand, rest: str, below: str) -> AgentCommand:
+    word, rest = _split(rest)
+    try:
+        path = allowed_path(word)
+    except ValueError as error:
+        raise _CommandError(f"`/agent allow` {error}.", "/agent allow PATH") from None
+    options = command.options.model_copy(update={"allow": path})
+    return _with_text(command.model_copy(update={"options": options}), rest, below)
+
+
+class CommandSyntax(NamedTuple):
+    """How a command is written, after its name and options."""
+
+    help: dict[str, str]
+    """How to write it, and what it does, for people."""
+    read: Callable[[AgentCommand, str, str], AgentCommand] = _with_text
+    """Completes the command with the rest of its line and the text below."""
+    synonyms: tuple[str, ...] = ()
+    """Words that, alone on their line, mean this command."""
+    raises_budget: bool = False
+    """`--budget +N` is one of its options."""
+
+
+SYNTAX: Final[dict[CommandName, CommandSyntax]] = {
+    "fix": CommandSyntax(
+        {
+            "/agent fix [what]": "start; on a pull request: change it",
+            "/agent fix with NAME": "start with the repository's prompt `.github/agent-fix/prompts/NAME.md`",
+        },
+        _with_prompt,
+        synonyms=("start", "begin", "solve"),
+    ),
+    "plan": CommandSyntax({"/agent plan": "plan only, and wait"}, _with_prompt),
+    "approve": CommandSyntax({"/agent approve": "continue with the plan in the status comment"}, synonyms=("accept",)),
+    "ask": CommandSyntax({"/agent ask …": "answer a question without changing anything"}, _with_question),
+    "stop": CommandSyntax({"/agent stop": "stop the job"}, synonyms=("abort", "cancel", "halt", "kill")),
+    "status": CommandSyntax({"/agent status": "show the job's state"}, synonyms=("progress",)),
+    "retry": CommandSyntax({"/agent retry": "start again from scratch"}, _with_prompt, synonyms=("restart", "redo")),
+    "allow": CommandSyntax(
+        {"/agent allow PATH": "start again, and let that job change this protected path"}, _with_path
+    ),
+    "continue": CommandSyntax(
+        {"/agent continue --budget +3": "resume a paused job"}, synonyms=("resume",), raises_budget=True
+    ),
+    "rebase": CommandSyntax({"/agent rebase": "bring the pull request's branch up to its base"}),
+    "ci": CommandSyntax({"/agent ci": "start CI on the pull request"}, _without_text),
+    "remember": CommandSyntax(
+        {"/agent remember TEXT": "save a lesson for later jobs in this repository; without a text: list the lessons"}
+    ),
+    "forget": CommandSyntax({"/agent forget N": "delete a lesson"}, _with_lesson),
+}
+"""How each command is written; in this order they are listed for people."""
+COMMAND_HELP: Final[dict[str, str]] = {
+    usage: effect for syntax in SYNTAX.values() for usage, effect in syntax.help.items()
+} | {"/agent …": "guide the running job, or start one"}
+"""How to write each command, and what it does."""

@@ -12,11 +12,11 @@ from app.core.task import IssueRef
 from app.github.models import ActorPermission, BotAccount, DiffThread, GitHubIssue, PullRequest
 from app.jobs.store import JobWithContext
 from app.jobs.trigger_log import Trigger
-from app.triggers.commands import STARTING, AgentCommand, CommandName, CommandOptions
+from app.triggers.commands import AgentCommand, CommandOptions, Verb
 from app.triggers.events import CommentEvent, Event, EventSubject, ProgramCommand
 from app.triggers.github_clients import RepositoryContext
 
-RequestAim = Literal[CommandName, "steer", "answer", "fix_checks", "revise"]
+RequestAim = Literal[Verb, "answer", "fix_checks"]
 NotificationAim = Literal["stop", "no_access", "moved", "edited", "head_moved", "base_moved", "reconcile"]
 Destination = Literal["new_branch", "same_branch", "sibling"]
 """Where the work goes: a branch of an issue's own, the pull request's branch, or a new pull request beside it."""
@@ -141,13 +141,6 @@ class EventFacts:
         return self.event.app if isinstance(self.event, CommentEvent) else None
 
     @property
-    def starts(self) -> bool:
-        """True if the command would start work that leads to a pull request."""
-        if self.verb == "approve":
-            return self.state.planned and not self.state.working
-        return self.verb in STARTING and (not self.state.working or self.verb == "retry")
-
-    @property
     def is_our_pull_request(self) -> bool:
         return self.pull is not None and self.pull.author == self.bot.user
 
@@ -167,7 +160,7 @@ class TriggerContext:
 
     repo: RepositoryContext
     trigger: Trigger
-    found: EventFacts
+    facts: EventFacts
 
     @property
     def issue_ref(self) -> IssueRef:
@@ -176,7 +169,7 @@ class TriggerContext:
     @property
     def promised_job(self) -> str:
         """The job that a program or the dashboard was promised; its answers are shown there, and not on GitHub."""
-        event = self.found.event
+        event = self.facts.event
         return event.request.job if isinstance(event, ProgramCommand) else ""
 
 

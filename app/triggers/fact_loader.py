@@ -17,15 +17,13 @@ from app.github.http_client import NotFoundOnGitHub
 from app.github.models import Account, ActorPermission, IssueEvent, PullRequest
 from app.github.permission import refusal
 from app.github.reader import RepositoryReader
-from app.jobs.context import JobContext
 from app.jobs.store import JobQueries, JobWithContext
 from app.jobs.trigger_log import Trigger
 from app.publish.status_text import early_key
-from app.triggers.commands import STARTING, VALID_WITHOUT_CONFIG, AgentCommand
+from app.triggers.commands import AgentCommand
 from app.triggers.decisions import (
     EventFacts,
     IssueState,
-    TriggerContext,
     with_job,
 )
 from app.triggers.events import (
@@ -45,10 +43,9 @@ from app.triggers.events import (
     key_of,
 )
 from app.triggers.github_clients import GitHubClients, RepositoryContext, if_accessible
+from app.triggers.handlers import HANDLERS
+from app.triggers.handlers.base import newest_job
 from app.triggers.stores import Stores
-
-OPENS: frozenset[str] = frozenset({"new_branch", "sibling"})
-"""Targets for which a pull request is opened."""
 
 
 def branches_in_use(
@@ -67,24 +64,11 @@ def branches_in_use(
     active = (
         each.job.branch
         for each in job_queries.active_jobs(repository=repository)
-        if each.job_context.publish_target in OPENS
+        if each.job_context.opens_pull_request
         and each.job_context.issue_ref.number != except_issue
         and (waiting or each.waiting_for != "pull_requests")
     )
     return frozenset({*(each.head_branch for each in pulls if each.author == bot), *active})
-
-
-def is_full(job_context: JobContext, in_use: int) -> bool:
-    """True if a new job cannot open its pull request yet."""
-    most = job_context.config.max_open_pull_requests
-    return most is not None and job_context.publish_target in OPENS and in_use >= most
-
-
-def limit_reached(job_context: JobContext) -> str:
-    """What stands in a new job's way, for people."""
-    most = job_context.config.max_open_pull_requests
-    are = "1 agent-fix pull request is" if most == 1 else f"{most} agent-fix pull requests are"
-    return f"{are} already open or in progress, which is the limit for this repository."
 
 
 def job_behind(
@@ -105,17 +89,9 @@ def job_behind(
     return here
 
 
-def issue_behind(context: TriggerContext) -> int:
-    """The issue whose active job opened this draft early; 0 if there is none."""
-    job = context.found.job
-    if job is None or job.row.final or job.job_context.issue_ref.number == context.trigger.number:
-        return 0
-    return job.job_context.issue_ref.number
-
-
-STARTS = STARTING | {"approve"}
-BEGINS = STARTS | {"continue", "revise"}
+BEGINS = frozenset(verb for verb, handler in HANDLERS.items() if handler.asks_for_work)
 """Verbs by which work is asked for: a stop that was said before one of them does not stop it."""
+ENDS = frozenset(verb for verb, handler in HANDLERS.items() if handler.ends_work)
 
 T = TypeVar("T")
 
@@ -132,8 +108,10 @@ class FactLoader:
         """The event's repository by its current name; None if we have no access."""
         clients = self._github_clients
         try:
-            reader, found = await clients.by_current_name(clients.for_repository(event.installation, event.repository))
-            return await clients.context_of(reader, found)
+            reader, repository = await clients.by_current_name(
+                clients.for_repository(event.installation, event.repository)
+            )
+            return await clients.context_of(reader, repository)
         except NoAccess:
             return None
 
@@ -184,14 +162,14 @@ class FactLoader:
         trigger: Trigger | None = None,
     ) -> EventFacts:
         """All that `decide` needs to know about an event."""
-        found = EventFacts(event, command, repo.ours, IssueState(archived=repo.repository.archived))
+        facts = EventFacts(event, command, repo.ours, IssueState(archived=repo.repository.archived))
         if isinstance(event, ChecksFailed):
-            return await self._checks(event, repo, found)
+            return await self._checks(event, repo, facts)
         if isinstance(event, TriggerEvent) and trigger is not None:
-            return await self._trigger(event, command, repo, trigger, found) if command else found
+            return await self._trigger(event, command, repo, trigger, facts) if command else facts
         if isinstance(event, StateChangeEvent):
-            return await self._state_change(event, repo, trigger, found)
-        return found
+            return await self._state_change(event, repo, trigger, facts)
+        return facts
 
     async def _trigger(
         self,
@@ -199,15 +177,15 @@ class FactLoader:
         command: AgentCommand,
         repo: RepositoryContext,
         trigger: Trigger,
-        found: EventFacts,
+        facts: EventFacts,
     ) -> EventFacts:
-        found = await asyncio.to_thread(self._from_database, event, command, trigger, found)
+        facts = await asyncio.to_thread(self._from_database, event, command, trigger, facts)
         if trigger.withdrawn:
-            return replace(found, state=found.state.model_copy(update={"withdrawn": True}))
+            return replace(facts, state=facts.state.model_copy(update={"withdrawn": True}))
         if not isinstance(event, ProgramCommand) or event.by_person:
-            found = replace(found, requester=await self._requester(event.actor, repo))
-            if refusal(event.actor, found.requester, via=found.via, allowed_apps=repo.ours.allowed_apps):
-                return found
+            facts = replace(facts, requester=await self._requester(event.actor, repo))
+            if refusal(event.actor, facts.requester, via=facts.via, allowed_apps=repo.ours.allowed_apps):
+                return facts
         reader, number = repo.reader, event.subject.number
         pull = reader.pull_request(number) if event.subject.is_pull_request else _nothing()
         issue, pulled, config, text = await asyncio.gather(
@@ -216,45 +194,28 @@ class FactLoader:
             read_config(reader, self._operator),
             _current_text(event, reader),
         )
-        job = await asyncio.to_thread(job_behind, pulled, found.job, repo.ours.user, self._stores)
-        state = with_job(found.state, job)
+        job = await asyncio.to_thread(job_behind, pulled, facts.job, repo.ours.user, self._stores)
+        state = with_job(facts.state, job)
         if issue is None:  # this withdraws all requests on it
             state = state.model_copy(update={"text_deleted": True})
         elif isinstance(event, CommentEvent):
             state = state.model_copy(update={"text": text, "text_deleted": text is None})
-        found = replace(found, config=config, job=job, issue=issue, pull=pulled if issue else None, state=state)
-        return await self._with_pull_requests(event, command, repo, found)
+        facts = replace(facts, config=config, job=job, issue=issue, pull=pulled if issue else None, state=state)
+        return await self._with_pull_requests(event, command, repo, facts)
 
     def _from_database(
-        self, event: TriggerEvent, command: AgentCommand, trigger: Trigger, found: EventFacts
+        self, event: TriggerEvent, command: AgentCommand, trigger: Trigger, facts: EventFacts
     ) -> EventFacts:
         repository, number, triggers = event.repository.id, event.subject.number, self._stores.triggers
-        job = self._job(repository, number, or_question=command.verb in VALID_WITHOUT_CONFIG)
-        if command.verb == "stop" and (job is None or job.row.final):
-            job = self._stores.job_queries.with_rest(repository, number) or job
-        if command.verb == "status" and job is None and event.subject.is_pull_request:
-            job = self._stores.job_queries.opened(repository, number)
+        job = HANDLERS[command.verb].find_job(self._stores.job_queries, repository, number)
         known = {
             "asked_at": trigger.at,
             "begun_at": triggers.newest_accepted(repository, number, BEGINS),
-            "stopped_at": triggers.newest_accepted(repository, number, {"stop"}),
+            "stopped_at": triggers.newest_accepted(repository, number, ENDS),
             "recent_requests": triggers.recent_count(repository, event.actor.id),
             "follow_ups": self._stores.job_queries.follow_up_count(repository, number),
         }
-        return replace(found, job=job, state=with_job(found.state.model_copy(update=known), job))
-
-    def _job(self, repository: int, number: int, *, or_question: bool = False) -> JobWithContext | None:
-        """The active job of an issue, else its last one; with `or_question`, an open question there."""
-        job_queries = self._stores.job_queries
-        if running_jobs := job_queries.active(repository, number):
-            return running_jobs
-        here = (
-            each
-            for each in job_queries.active_jobs(repository=repository)
-            if each.job_context.issue_ref.number == number
-        )
-        question = next(here, None) if or_question else None
-        return question or job_queries.newest(repository, number)
+        return replace(facts, job=job, state=with_job(facts.state.model_copy(update=known), job))
 
     async def _requester(self, actor: Account, repo: RepositoryContext) -> ActorPermission | None:
         """None for a deleted account. For a bot its App counts, and only if Apps may ask at all."""
@@ -271,12 +232,12 @@ class FactLoader:
             return None
 
     async def _with_pull_requests(
-        self, event: TriggerEvent, command: AgentCommand, repo: RepositoryContext, found: EventFacts
+        self, event: TriggerEvent, command: AgentCommand, repo: RepositoryContext, facts: EventFacts
     ) -> EventFacts:
         """Load, for a request that would start work, whether somebody is at it and how many pull requests are open."""
-        state, bot_id = found.state, repo.ours.user
-        if command.verb not in STARTS or (state.working and command.verb != "retry"):
-            return found
+        state, bot_id = facts.state, repo.ours.user
+        if not HANDLERS[command.verb].starts(facts):
+            return facts
         more: dict[str, object] = {}
         if not event.subject.is_pull_request:
             linked = sorted(
@@ -285,50 +246,51 @@ class FactLoader:
             )
             if linked:
                 more |= {"linked": linked[0].number, "linked_is_ours": linked[0].author == bot_id}
-        if isinstance(found.config, RepoConfig) and found.config.max_open_pull_requests is not None:
+        if isinstance(facts.config, RepoConfig) and facts.config.max_open_pull_requests is not None:
             queries, repository, number = self._stores.job_queries, event.repository.id, event.subject.number
             pulls = await repo.reader.open_pull_requests()
             in_use = await asyncio.to_thread(branches_in_use, queries, repository, pulls, bot_id, except_issue=number)
             more["open_pull_requests"] = len(in_use)
-        return replace(found, state=state.model_copy(update=more))
+        return replace(facts, state=state.model_copy(update=more))
 
     async def _state_change(
-        self, event: StateChangeEvent, repo: RepositoryContext, trigger: Trigger | None, found: EventFacts
+        self, event: StateChangeEvent, repo: RepositoryContext, trigger: Trigger | None, facts: EventFacts
     ) -> EventFacts:
         """Ask GitHub only if there is an active job, our label was removed or the pull request is ours."""
         repository, number = event.repository.id, event.subject.number
         job = await asyncio.to_thread(self._stores.job_queries.active, repository, number)
         ours = isinstance(event, PullRequestChanged) and event.subject.author == repo.ours.user
         if job is None and trigger is None and not ours:
-            return found
+            return facts
         reader = repo.reader
         pull = reader.pull_request(number) if event.subject.is_pull_request else _nothing()
         issue, pulled = await asyncio.gather(if_accessible(reader.issue(number)), if_accessible(pull))
         job = await asyncio.to_thread(job_behind, pulled, job, repo.ours.user, self._stores)
-        state = with_job(found.state, job)
+        state = with_job(facts.state, job)
         if trigger is not None:
             newest_start = await asyncio.to_thread(self._stores.triggers.newest_accepted, repository, number, BEGINS)
             state = state.model_copy(update={"asked_at": trigger.at, "begun_at": newest_start})
-        return replace(found, job=job, issue=issue, pull=pulled if issue else None, state=state)
+        return replace(facts, job=job, issue=issue, pull=pulled if issue else None, state=state)
 
-    async def _checks(self, event: ChecksFailed, repo: RepositoryContext, found: EventFacts) -> EventFacts:
+    async def _checks(self, event: ChecksFailed, repo: RepositoryContext, facts: EventFacts) -> EventFacts:
         """Ask for the checks' owner only in repositories where we have had jobs."""
         if not await asyncio.to_thread(self._stores.job_queries.has_jobs_in, event.repository.id):
-            return found
+            return facts
         reader = repo.reader
         pull = await self._checked(event, reader)
         if pull is None:
-            return found
-        here = await asyncio.to_thread(self._job, event.repository.id, pull.number)
+            return facts
+        queries, repository = self._stores.job_queries, event.repository.id
+        here = await asyncio.to_thread(newest_job, queries, repository, pull.number)
         job = await asyncio.to_thread(job_behind, pull, here, repo.ours.user, self._stores)
-        follow_ups = await asyncio.to_thread(self._stores.job_queries.follow_up_count, event.repository.id, pull.number)
-        state = with_job(found.state.model_copy(update={"follow_ups": follow_ups}), job)
+        follow_ups = await asyncio.to_thread(queries.follow_up_count, repository, pull.number)
+        state = with_job(facts.state.model_copy(update={"follow_ups": follow_ups}), job)
         if pull.author == repo.ours.user:
             issue, config = await asyncio.gather(
                 if_accessible(reader.issue(pull.number)), read_config(reader, self._operator)
             )
-            found = replace(found, config=config, issue=issue)
-        return replace(found, pull=pull, job=job, state=state)
+            facts = replace(facts, config=config, issue=issue)
+        return replace(facts, pull=pull, job=job, state=state)
 
     async def _checked(self, event: ChecksFailed, reader: RepositoryReader) -> PullRequest | None:
         if event.pull_requests:

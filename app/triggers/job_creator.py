@@ -5,7 +5,7 @@
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -22,7 +22,7 @@ from app.config.repository import (
 )
 from app.core.errors import AgentFixError, ConfigError, ExitCode
 from app.core.issue_file import issue_of
-from app.core.job import PUBLISHED, Job, new_job_id
+from app.core.job import Job, new_job_id
 from app.core.model_usage import ModelNames
 from app.core.task import (
     AllowedPath,
@@ -45,8 +45,7 @@ from app.publish.effects import AddReaction
 from app.publish.outbox import StaleEpoch
 from app.repo.git_format import is_full_id
 from app.repo.inspection import slug
-from app.triggers.decisions import JobRequest, RequestAim, TriggerAnswer, TriggerContext
-from app.triggers.fact_loader import is_full, limit_reached
+from app.triggers.decisions import JobRequest, TriggerAnswer, TriggerContext
 from app.triggers.github_clients import RepositoryContext
 from app.triggers.prompt_context import PromptContext, load_prompt_context
 from app.triggers.stores import ServerDefaults, Stores
@@ -76,10 +75,12 @@ class JobDraft:
     request: JobRequest
     context: TriggerContext
     defaults: ServerDefaults
+    aim: JobAim
+    """A fix on a pull request is a follow-up."""
     base: str
     """The id of the commit that the work starts from."""
     created_at: datetime
-    prompt_context: PromptContext
+    prompt_context: PromptContext = field(default_factory=PromptContext)
     text: str = ""
     """Replaces the request's own text if not empty."""
     plan_file: str = ""
@@ -93,7 +94,7 @@ class JobDraft:
     @property
     def config(self) -> RepoConfig:
         """Raises TypeError if the repository's configuration is invalid."""
-        config = self.context.found.config
+        config = self.context.facts.config
         if isinstance(config, ConfigError):
             raise TypeError("nothing starts while the configuration is invalid")
         return config
@@ -105,8 +106,8 @@ class JobDraft:
         return self.request.options.urgent or not labels.isdisjoint(map(str.casefold, self.config.urgent_labels))
 
     def job(self) -> Job:
-        request, options, config = self.request, self.request.options, self.config
-        task, pull = self._task(), self.context.found.pull
+        options, config = self.request.options, self.config
+        task, pull = self._task(), self.context.facts.pull
         models = self.defaults.models.model_copy(update={"code": self.defaults.model})
         if options.model:
             models = ModelNames(code=options.model)
@@ -115,7 +116,7 @@ class JobDraft:
         budget = config.budget.over(self.defaults.budget)
         if options.budget is not None:
             budget = budget.model_copy(update={"usd": options.budget})
-        elif request.aim == "ask":
+        elif self.aim == "ask":
             budget = budget.for_a_question()
         same_branch = pull is not None and self._publish_target() == "same_branch"
         new_branch = config.branch_for(slug=task.slug, number=self.context.trigger.number)
@@ -131,18 +132,18 @@ class JobDraft:
             sandbox=self.defaults.sandbox,
             plan_mode=self._plan_mode(),
             plan_file=self.plan_file,
-            aim="ask" if request.aim == "ask" else "fix",
+            aim="ask" if self.aim == "ask" else "fix",
             attempts=options.attempts or 1,
             created_at=self.created_at.replace(microsecond=0),
         )
 
     def job_context(self) -> JobContext:
-        request, repository, found = self.request, self.context.repo.repository, self.context.found
+        request, repository, found = self.request, self.context.repo.repository, self.context.facts
         target, pull = self._publish_target(), found.pull
         fork = pull is not None and holds_commits_of_a_fork(pull, repository.id)
         return JobContext(
             issue_ref=self.context.issue_ref,
-            aim=self._aim(),
+            aim="follow_up" if self.aim == "fix" and pull is not None else self.aim,
             trigger=request.trigger,
             login=self.context.trigger.login,
             app=found.via or (found.requester.app if found.requester else None),
@@ -160,14 +161,14 @@ class JobDraft:
         )
 
     def _task(self) -> Task:
-        request, repository, found = self.request, self.context.repo.repository, self.context.found
+        request, repository, found = self.request, self.context.repo.repository, self.context.facts
         subject, pull = request.subject, found.pull
         issue = issue_of(subject.title, subject.body, number=self.context.trigger.number, labels=subject.labels)
-        kind = kind_of_request(request, self.text, self.prompt, on_pull=pull is not None)
-        if request.aim == "revise":
+        kind = self.kind()
+        if self.aim == "revise":
             default_text = REVIEW_REQUEST
         else:
-            default_text = FIX_OPEN_CHECKS if pull is not None and request.aim != "ask" else ""
+            default_text = FIX_OPEN_CHECKS if pull is not None and self.aim != "ask" else ""
         allow = request.options.allow
         allowed = [each for each in self.formerly_allowed if each.path != allow]
         if allow:
@@ -195,24 +196,31 @@ class JobDraft:
         )
 
     def _publish_target(self) -> PublishTarget:
-        return "nowhere" if self.request.aim in {"ask", "plan"} else self.request.destination
+        return "nowhere" if self.aim in {"ask", "plan"} else self.request.destination
 
-    def _aim(self) -> JobAim:
-        match self.request.aim:
-            case "ask" | "plan" | "fix_checks" | "ci" | "revise" as same:
-                return same
-            case "rebase":
-                return "conflicts"
-            case _:
-                return "follow_up" if self.context.found.pull is not None else "fix"
+    def kind(self) -> KindDecision:
+        """The kind of task that is requested."""
+        request, prompt = self.request, self.prompt
+        places: dict[JobAim, WorkType] = {"fix_checks": "checks", "conflicts": "merge"}
+        return kind_of(
+            TaskSignals(
+                title=one_line(visible(request.subject.title).text),
+                request=self.text or request.text,
+                labels=request.subject.labels,
+                work=places.get(self.aim, "issue" if self.context.facts.pull is None else "pull request"),
+                requested_kind=request.options.kind,
+                prompt=prompt.name if prompt else "",
+                prompt_kind=prompt.kind if prompt else None,
+            )
+        )
 
     def _plan_mode(self) -> Literal["auto", "approve", "only", "none"]:
         """An approved plan is not made again; a change to a pull request is small, or says itself what to do."""
-        if self.request.aim == "plan":
+        if self.aim == "plan":
             return "only"
         if self.plan_file:
             return "auto"
-        return "none" if self.context.found.pull is not None or self.request.aim == "ask" else self.config.plan
+        return "none" if self.context.facts.pull is not None or self.aim == "ask" else self.config.plan
 
     def _notes(self) -> list[str]:
         request, prompt_context = self.request, self.prompt_context
@@ -233,22 +241,6 @@ class JobDraft:
         return [*notes, *prompt_context.notes]
 
 
-def kind_of_request(request: JobRequest, text: str, prompt: Override | None = None, *, on_pull: bool) -> KindDecision:
-    """The kind of task requested; `text` replaces the request's own text."""
-    places: dict[RequestAim, WorkType] = {"fix_checks": "checks", "rebase": "merge"}
-    return kind_of(
-        TaskSignals(
-            title=one_line(visible(request.subject.title).text),
-            request=text or request.text,
-            labels=request.subject.labels,
-            work=places.get(request.aim, "pull request" if on_pull else "issue"),
-            requested_kind=request.options.kind,
-            prompt=prompt.name if prompt else "",
-            prompt_kind=prompt.kind if prompt else None,
-        )
-    )
-
-
 def as_before(request: JobRequest, former: Job) -> JobRequest:
     """Repeat a former job or plan, with its settings unless the request sets others."""
     options = request.options
@@ -258,8 +250,21 @@ def as_before(request: JobRequest, former: Job) -> JobRequest:
     return request.model_copy(update={"options": options.model_copy(update=kept)})
 
 
+def is_full(job_context: JobContext, in_use: int) -> bool:
+    """True if a new job cannot open its pull request yet."""
+    most = job_context.config.max_open_pull_requests
+    return most is not None and job_context.opens_pull_request and in_use >= most
+
+
+def limit_reached(job_context: JobContext) -> str:
+    """What stands in a new job's way, for people."""
+    most = job_context.config.max_open_pull_requests
+    are = "1 agent-fix pull request is" if most == 1 else f"{most} agent-fix pull requests are"
+    return f"{are} already open or in progress, which is the limit for this repository."
+
+
 class JobCreator:
-    """Creates and restarts jobs. Returns the outcome of a job that is stored with its trigger, or a TriggerAnswer."""
+    """Creates jobs. Returns the outcome of a job that is stored with its trigger, or a TriggerAnswer."""
 
     def __init__(self, stores: Stores, defaults: ServerDefaults) -> None:
         self._stores = stores
@@ -270,17 +275,17 @@ class JobCreator:
         request: JobRequest,
         context: TriggerContext,
         *,
+        aim: JobAim = "fix",
         text: str = "",
         plan_file: str = "",
         formerly_allowed: tuple[AllowedPath, ...] = (),
     ) -> str | TriggerAnswer:
         """Create a job for a comment, a label, a question, or failing checks. `text` replaces the request's own."""
-        runner = request.options.runner
+        runner, pull, repo = request.options.runner, context.facts.pull, context.repo
         if runner is not None and runner not in self._defaults.runners:
             return TriggerAnswer("reply unknown_runner", replies.unknown_runner(runner, self._defaults.runners))
-        pull, repo = context.found.pull, context.repo
         try:
-            prompt = await _asked_prompt(request, repo)
+            prompt = await _asked_prompt(request, repo) if aim != "ask" else None
         except ConfigError as error:
             return TriggerAnswer("reply unknown_prompt", replies.no_prompt(error.message))
         base = pull.head if pull else await _tip(repo)
@@ -289,14 +294,13 @@ class JobCreator:
         if not is_full_id(base):
             return TriggerAnswer("reply no_base", replies.refused("The repository does not use SHA-1 objects."))
         prompt_context = await load_prompt_context(request, context)
-        if request.aim != "ask":
+        if aim != "ask":
             await asyncio.to_thread(self._add_failed_attempts, context, prompt_context)
-        if request.aim == "fix_checks":
+        if aim == "fix_checks":
             failing = ", ".join(prompt_context.failing_checks) or "see below"
             text = f"Checks fail on this pull request: {failing}. Fix the cause."
-        draft = self._draft(request, context, base, prompt_context, text=text)
-        draft = replace(draft, plan_file=plan_file, prompt=prompt, formerly_allowed=formerly_allowed)
-        return await self._admit(await _with_prompts(draft))
+        draft = self.draft(request, context, aim=aim, base=base, prompt_context=prompt_context, text=text)
+        return await self.admit(replace(draft, plan_file=plan_file, prompt=prompt, formerly_allowed=formerly_allowed))
 
     def _add_failed_attempts(self, context: TriggerContext, prompt_context: PromptContext) -> None:
         """Tell the model why earlier attempts at this issue failed."""
@@ -306,53 +310,25 @@ class JobCreator:
             prompt_context.sections.append(section)
             prompt_context.notes.append("The agent was told why earlier attempts at this failed.")
 
-    async def restart(self, request: JobRequest, context: TriggerContext) -> str | TriggerAnswer:
-        """Stop the current job, then create the same one again."""
-        former = context.found.job
-        if former is None:
-            return await self.start(request, context, text=request.text)
-        if not former.row.final:
-            reason = "The job was started again from scratch."
-            if not await asyncio.to_thread(self._stores.queue.stop, former.job.id, reason):
-                raise RetryLater("Wait until the current job ends.")
-        kept = former.row.state not in PUBLISHED and not self._defaults.operator.locks("protected_paths")
-        return await self.start(
-            as_before(request, former.job),
-            context,
-            text=request.text or former.job.task.request,
-            formerly_allowed=former.job.task.allowed_paths if kept else (),
-        )
-
-    async def move(self, request: JobRequest, context: TriggerContext) -> str | TriggerAnswer:
-        """Create a job that updates our branch to its base, or adds an empty commit so that CI can start.
-
-        No model is used.
-        """
-        pull, reader = context.found.pull, context.repo.reader
-        if pull is None:
-            raise ValueError(f"/agent {request.aim} works on pull requests only")
-        if request.aim == "ci":
-            return await self._admit(self._draft(request, context, pull.head, PromptContext()))
-        tip = await reader.head(pull.base_branch)
-        if tip is None:
-            return TriggerAnswer("reply no_base", replies.refused(f"The branch `{pull.base_branch}` no longer exists."))
-        if await reader.merge_base(tip, pull.head) == tip:
-            words = replies.reply(f"The branch already contains everything in `{pull.base_branch}`.")
-            return TriggerAnswer("reply up_to_date", words)
-        prompt_context = await load_prompt_context(request, context)
-        text = (
-            f"Bring the branch up to `{pull.base_branch}`: resolve the conflicts, so that both sides' intent is kept."
-        )
-        draft = self._draft(request, context, pull.head, prompt_context, text=f"{text}\n\n{request.text}".strip())
-        return await self._admit(await _with_prompts(replace(draft, parents=(pull.head, tip))))
-
-    def _draft(
-        self, request: JobRequest, context: TriggerContext, base: str, prompt_context: PromptContext, *, text: str = ""
+    def draft(
+        self,
+        request: JobRequest,
+        context: TriggerContext,
+        *,
+        aim: JobAim,
+        base: str,
+        parents: tuple[str, ...] = (),
+        prompt_context: PromptContext | None = None,
+        text: str = "",
     ) -> JobDraft:
-        return JobDraft(request, context, self._defaults, base, self._stores.clock(), prompt_context, text)
+        """What a job is made from; `base` is the id of the commit that its work starts from."""
+        now, sections = self._stores.clock(), prompt_context or PromptContext()
+        return JobDraft(request, context, self._defaults, aim, base, now, sections, text, parents=parents)
 
-    async def _admit(self, draft: JobDraft) -> str | TriggerAnswer:
-        job, job_context, state, waits = draft.job(), draft.job_context(), draft.context.found.state, ""
+    async def admit(self, draft: JobDraft) -> str | TriggerAnswer:
+        """Store the job, or say why it has to wait where nothing can. Raises StateChanged beside an active job."""
+        draft = await _with_prompts(draft)
+        job, job_context, state, waits = draft.job(), draft.job_context(), draft.context.facts.state, ""
         if not state.linked_is_ours and is_full(job_context, state.open_pull_requests):
             waits = limit_reached(job_context)
             if not self._defaults.waits:
@@ -378,9 +354,9 @@ class JobCreator:
 
 async def _with_prompts(draft: JobDraft) -> JobDraft:
     """Use the default branch's prompts for a pull request: its own branch cannot change them."""
-    if draft.context.found.pull is None or draft.request.aim == "ask":
+    if draft.context.facts.pull is None or draft.aim in {"ask", "ci"}:
         return draft
-    path = path_of(kind_of_request(draft.request, draft.text, draft.prompt, on_pull=True).kind)
+    path = path_of(draft.kind().kind)
     content = await draft.context.repo.reader.file(path)
     found = NO_OVERRIDES if content is None else parse_overrides({path: content})
     return replace(draft, overrides=found if draft.prompt is None else found.with_file(draft.prompt))
@@ -389,7 +365,7 @@ async def _with_prompts(draft: JobDraft) -> JobDraft:
 async def _asked_prompt(request: JobRequest, repo: RepositoryContext) -> Override | None:
     """The prompt that was asked for, from the default branch. Raises ConfigError if there is none of that name."""
     name = request.options.prompt
-    if not name or request.aim == "ask":
+    if not name:
         return None
     path = path_of(name)
     content = await repo.reader.file(path) if is_own_name(name) else None

@@ -246,7 +246,7 @@ def _end(text: str, limit: int) -> str:
 
 async def load_prompt_context(request: JobRequest, trigger_context: TriggerContext) -> PromptContext:
     """Load what existed when it was requested; the model sees nothing that was written or edited since."""
-    repo, pull, before = trigger_context.repo, trigger_context.found.pull, trigger_context.trigger.at
+    repo, pull, before = trigger_context.repo, trigger_context.facts.pull, trigger_context.trigger.at
     context, reader = PromptContext(), repo.reader
     if pull is None:
         comments = await reader.comments(trigger_context.trigger.number, before)

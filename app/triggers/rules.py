@@ -14,19 +14,16 @@ from app.github.models import BotAccount, PullRequest
 from app.github.permission import refusal
 from app.jobs.context import BY_PROGRAM, ON_DASHBOARD
 from app.jobs.job_actions import ProgramRequest
-from app.publish.body_edits import FORK_MARK
-from app.triggers.commands import VALID_WITHOUT_CONFIG, AgentCommand, CommandOptions, parse
+from app.triggers.commands import AgentCommand, CommandOptions, parse
 from app.triggers.decisions import (
     Decision,
     Destination,
     EventFacts,
     Ignored,
-    IssueState,
     JobRequest,
     Notification,
     NotificationAim,
     Reply,
-    RequestAim,
 )
 from app.triggers.events import (
     Assigned,
@@ -47,7 +44,8 @@ from app.triggers.events import (
     StateChangeEvent,
     TriggerEvent,
 )
-from app.verify.gates.paths import is_configured
+from app.triggers.handlers import HANDLERS
+from app.triggers.handlers.base import CommandHandler, refused
 
 LABEL: Final = "agent-fix"
 PROMPT_LABEL: Final = "agent-fix:"
@@ -126,182 +124,120 @@ def should_ignore(event: Event, command: AgentCommand | None, bot: BotAccount) -
     return None
 
 
-def decide(found: EventFacts, *, now: datetime) -> Decision:
-    """Decide about an event with its command, by what was found out about it and is current."""
-    event, command = found.event, found.command
-    skip = should_ignore(event, command, found.bot)
+def decide(facts: EventFacts, *, now: datetime) -> Decision:
+    """Decide about an event with its command, by the current facts about it."""
+    event, command = facts.event, facts.command
+    skip = should_ignore(event, command, facts.bot)
     if not isinstance(event, TriggerEvent):
-        return skip or decide_notification(event, found)
+        return skip or decide_notification(event, facts)
     if skip or command is None:
         return skip or Ignored(rule="not_addressed", reason="it has no command for the bot")
     if isinstance(event, CommentEvent) and now - event.at > MAX_AGE:
         return Ignored(rule="too_old", reason=f"it was written more than {MAX_AGE.days} days ago")
-    refused = next((decision for rule in RULES if (decision := rule(found))), None)
-    return refused or job_request(event, command, found)
+    objection = next((decision for rule in RULES if (decision := rule(facts))), None)
+    return objection or job_request(event, command, facts)
 
 
-def withdrawn(found: EventFacts) -> Decision | None:
+def handler_of(facts: EventFacts) -> CommandHandler:
+    """The handler of the event's command. Raises TypeError if it has none."""
+    if facts.command is None:
+        raise TypeError("there is no command")
+    return HANDLERS[facts.command.verb]
+
+
+def _starts(facts: EventFacts) -> bool:
+    """True if the command would start work that leads to a pull request."""
+    return handler_of(facts).starts(facts)
+
+
+def withdrawn(facts: EventFacts) -> Decision | None:
     """Ignore late or repeated deliveries whose request was withdrawn."""
-    issue, gone = found.issue, found.state.withdrawn
-    if isinstance(found.event, LabelAdded) and (gone or (issue and found.event.label.casefold() not in found.labels)):
+    issue, gone = facts.issue, facts.state.withdrawn
+    if isinstance(facts.event, LabelAdded) and (gone or (issue and facts.event.label.casefold() not in facts.labels)):
         return Ignored(rule="withdrawn", reason="the label was removed again")
-    if isinstance(found.event, Assigned) and (gone or (issue and found.bot.user not in issue.assignees)):
+    if isinstance(facts.event, Assigned) and (gone or (issue and facts.bot.user not in issue.assignees)):
         return Ignored(rule="withdrawn", reason="the assignment was removed again")
-    if found.state.text_deleted:
-        reviewed = isinstance(found.event, ReviewSubmitted)
+    if facts.state.text_deleted:
+        reviewed = isinstance(facts.event, ReviewSubmitted)
         reason = "the review was deleted or dismissed" if reviewed else "the comment was deleted"
         return Ignored(rule="withdrawn", reason=reason)
     return None
 
 
-def superseded(found: EventFacts) -> Decision | None:
+def superseded(facts: EventFacts) -> Decision | None:
     """Deliveries may arrive in any order: ignore a start before a later stop, and a stop before a later start."""
-    asked_at, verb = found.state.asked_at, found.verb
-    later = {"stop": found.state.begun_at, "status": None}.get(verb, found.state.stopped_at)
-    if asked_at is None or later is None or asked_at >= later:
+    state, handler = facts.state, handler_of(facts)
+    later = state.begun_at if handler.ends_work else state.stopped_at
+    if handler.only_reads or state.asked_at is None or later is None or state.asked_at >= later:
         return None
-    reason = "a later command asked for work" if verb == "stop" else "a later command asked to stop"
+    reason = "a later command asked for work" if handler.ends_work else "a later command asked to stop"
     return Ignored(rule="superseded", reason=reason)
 
 
-def archived(found: EventFacts) -> Decision | None:
+def archived(facts: EventFacts) -> Decision | None:
     """Ignore archived repositories, where nothing can be posted."""
-    return Ignored(rule="archived", reason="the repository is archived") if found.state.archived else None
+    return Ignored(rule="archived", reason="the repository is archived") if facts.state.archived else None
 
 
-def no_access(found: EventFacts) -> Decision | None:
+def no_access(facts: EventFacts) -> Decision | None:
     """Refuse actors without access. No reply is posted: strangers could trigger it again and again."""
-    if _by_key(found.event):
+    if _by_key(facts.event):
         return None
-    actors = found.config.allowed_actors if isinstance(found.config, RepoConfig) else ()
-    apps = found.bot.allowed_apps
-    reason = refusal(found.event.actor, found.requester, via=found.via, allowed_actors=actors, allowed_apps=apps)
+    actors = facts.config.allowed_actors if isinstance(facts.config, RepoConfig) else ()
+    apps = facts.bot.allowed_apps
+    reason = refusal(facts.event.actor, facts.requester, via=facts.via, allowed_actors=actors, allowed_apps=apps)
     return Ignored(rule="no_access", reason=reason) if reason else None
 
 
-def review(found: EventFacts) -> Decision | None:
-    """Follow up on a review without a command, as often as the repository allows; ignore others."""
-    if found.verb != "revise":
-        return None
-    if reason := _why_not_revise(found):
-        return Ignored(rule="review", reason=reason)
-    most = found.config.iterate.max if isinstance(found.config, RepoConfig) else 0
-    if found.state.working or found.state.follow_ups < most:
-        return None
-    rounds = count(most, "round")
-    return _visible("reviews_cap", f"A review requests changes again after {rounds}; reply `/agent …` to continue.")
+def ignored_by_command(facts: EventFacts) -> Decision | None:
+    return handler_of(facts).ignore(facts)
 
 
-def _why_not_revise(found: EventFacts) -> str | None:
-    config, issue = found.config, found.issue
-    if isinstance(config, ConfigError):
-        return "the configuration is invalid"
-    reasons = {
-        "the configuration turns it off": not config.iterate.reviews or config.iterate.max == 0,
-        "it is not on a pull request of the bot": not found.is_our_pull_request,
-        "the pull request is closed or locked": issue is None or not issue.open or issue.locked,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), None)
-
-
-def too_many(found: EventFacts) -> Decision | None:
-    if _by_key(found.event) or found.verb == "stop" or found.state.recent_requests < PER_HOUR:
+def too_many(facts: EventFacts) -> Decision | None:
+    if _by_key(facts.event) or handler_of(facts).ends_work or facts.state.recent_requests < PER_HOUR:
         return None
     reason = f"More than {PER_HOUR} commands in an hour; please try again later."
-    return Ignored(rule="too_many", reason=reason, visible=found.state.recent_requests == PER_HOUR)
+    return Ignored(rule="too_many", reason=reason, visible=facts.state.recent_requests == PER_HOUR)
 
 
-def unclear_command(found: EventFacts) -> Decision | None:
-    command = found.command
-    if command is None or command.verb != "help":
+def broken_config(facts: EventFacts) -> Decision | None:
+    if isinstance(facts.config, RepoConfig) or not handler_of(facts).needs_config:
         return None
-    return Reply(rule="unclear_command", text=command.problem, suggestion=command.suggestion)
+    return Reply(rule="broken_config", text=facts.config.message)
 
 
-def broken_config(found: EventFacts) -> Decision | None:
-    if isinstance(found.config, RepoConfig) or found.verb in VALID_WITHOUT_CONFIG:
-        return None
-    return Reply(rule="broken_config", text=found.config.message)
+def closed(facts: EventFacts) -> Decision | None:
+    return refused("closed", "It is closed; reopen it first.") if _starts(facts) and not facts.is_open else None
 
 
-def closed(found: EventFacts) -> Decision | None:
-    return _visible("closed", "It is closed; reopen it first.") if found.starts and not found.is_open else None
+def locked(facts: EventFacts) -> Decision | None:
+    is_locked = facts.issue is not None and facts.issue.locked
+    return refused("locked", "The conversation is locked.") if _starts(facts) and is_locked else None
 
 
-def locked(found: EventFacts) -> Decision | None:
-    issue = found.issue
-    return _visible("locked", "The conversation is locked.") if found.starts and issue and issue.locked else None
-
-
-def assigned_elsewhere(found: EventFacts) -> Decision | None:
+def assigned_elsewhere(facts: EventFacts) -> Decision | None:
     """Refuse issues assigned to somebody else. Not for pull requests, whose assignee only shepherds them."""
-    event, assignees = found.event, found.issue.assignees if found.issue else ()
-    if not found.starts or not isinstance(event, TriggerEvent) or event.subject.is_pull_request or not assignees:
+    event, assignees = facts.event, facts.issue.assignees if facts.issue else ()
+    if not _starts(facts) or not isinstance(event, TriggerEvent) or event.subject.is_pull_request or not assignees:
         return None
-    if {event.actor.id, found.bot.user} & set(assignees):
+    if {event.actor.id, facts.bot.user} & set(assignees):
         return None
-    return _visible(
+    return refused(
         "assigned_elsewhere", "This issue is assigned to someone else; assign it to yourself or unassign it."
     )
 
 
-def has_pull_request(found: EventFacts) -> Decision | None:
-    linked = found.state.linked
-    if not found.starts or linked is None or (found.verb == "retry" and found.state.linked_is_ours):
+def has_pull_request(facts: EventFacts) -> Decision | None:
+    linked = facts.state.linked
+    if not _starts(facts) or linked is None or (handler_of(facts).replaces and facts.state.linked_is_ours):
         return None
-    how = "request changes there" if found.state.linked_is_ours else "close it first, or request changes there"
+    how = "request changes there" if facts.state.linked_is_ours else "close it first, or request changes there"
     text = f"Pull request #{linked} is already open for this issue; {how} with `/agent fix …`."
-    return _visible("has_pull_request", text)
+    return refused("has_pull_request", text)
 
 
-def busy(found: EventFacts) -> Decision | None:
-    """Refuse a second label or plan while a job is active; further messages go to that job."""
-    if not found.state.working:
-        return None
-    if found.state.job_state == "paused" and found.verb in {"fix", "plan", "steer", "revise"}:
-        return Reply(rule="busy", text="The job is paused.", suggestion="/agent continue --budget +3")
-    if found.verb == "allow":
-        text = "A job is already running, and its permissions cannot change. Stop it first."
-        return Reply(rule="busy", text=text, suggestion="/agent stop")
-    starts = isinstance(found.event, LabelAdded | Assigned | ProgramCommand) and found.verb != "retry"
-    if starts or found.verb == "plan":
-        return _visible("busy", "A job is already working on it.")
-    return None
-
-
-def nothing_to_act_on(found: EventFacts) -> Decision | None:
-    """Refuse a command that needs a job if no job is in the right state."""
-    state, verb, command = found.state, found.verb, found.command
-    if verb == "approve" and state.job_state != "awaiting_approval" and not state.planned:
-        return Reply(rule="nothing_to_act_on", text="No plan is waiting for approval.", suggestion="/agent plan")
-    if verb == "continue" and state.job_state != "paused":
-        return Reply(rule="nothing_to_act_on", text="No job is paused.", suggestion="/agent status")
-    path, config = command.options.allow if command else None, found.config
-    if path is not None and isinstance(config, RepoConfig) and not is_configured(path, config.protected_paths):
-        text = f"`{path}` is not protected here, so nothing has to be allowed."
-        return Reply(rule="nothing_to_act_on", text=text, suggestion="/agent retry")
-    if verb == "stop" and not state.working and not state.resting:
-        return Reply(rule="nothing_to_act_on", text="No job is running.", suggestion="/agent status")
-    return None
-
-
-def only_our_pull_request(found: EventFacts) -> Decision | None:
-    """Other people's commits are never rewritten, and only they may start their CI."""
-    if found.verb not in {"rebase", "ci"} or found.is_our_pull_request:
-        return None
-    text = f"`/agent {found.verb}` works on agent-fix's own pull requests only."
-    return Reply(rule="only_our_pull_request", text=text)
-
-
-def commits_of_a_fork(found: EventFacts) -> Decision | None:
-    """CI on a branch here gets this repository's secrets, so only a person may start it for a fork's code."""
-    if found.verb != "ci" or found.pull is None or FORK_MARK not in found.pull.body:
-        return None
-    text = (
-        "This branch has commits from a fork, and CI would run on it with this repository's secrets. Review all its "
-        "commits first. Then start CI with a commit of your own, even an empty one: `git commit --allow-empty`."
-    )
-    return Reply(rule="commits_of_a_fork", text=text)
+def refused_by_command(facts: EventFacts) -> Decision | None:
+    return handler_of(facts).refuse(facts)
 
 
 RULES: Final[tuple[Callable[[EventFacts], Decision | None], ...]] = (
@@ -309,33 +245,29 @@ RULES: Final[tuple[Callable[[EventFacts], Decision | None], ...]] = (
     archived,
     no_access,
     superseded,
-    review,
+    ignored_by_command,
     too_many,
-    unclear_command,
     broken_config,
     closed,
     locked,
     assigned_elsewhere,
     has_pull_request,
-    busy,
-    nothing_to_act_on,
-    only_our_pull_request,
-    commits_of_a_fork,
+    refused_by_command,
 )
 
 
-def job_request(event: TriggerEvent, command: AgentCommand, found: EventFacts) -> JobRequest:
+def job_request(event: TriggerEvent, command: AgentCommand, facts: EventFacts) -> JobRequest:
     """The request that remains if no rule objected."""
     return JobRequest(
-        aim=_aim(command, found.state),
+        aim=aim(facts) if (aim := handler_of(facts).aim) else command.verb,
         subject=event.subject,
         text=command.text,
         options=command.options,
         lesson=command.lesson,
         trigger=_trigger(event),
-        destination=destination_of(event, found.pull),
+        destination=destination_of(event, facts.pull),
         thread=event.thread if isinstance(event, ReviewCommented) else None,
-        changed=tuple(_changed(event, found)),
+        changed=tuple(_changed(event, facts)),
     )
 
 
@@ -347,17 +279,6 @@ def destination_of(event: TriggerEvent, pull: PullRequest | None) -> Destination
     if pull is None or pull.head_repository != repository.id:
         return "sibling"
     return "sibling" if pull.head_branch in {repository.default_branch, pull.base_branch} else "same_branch"
-
-
-def _aim(command: AgentCommand, state: IssueState) -> RequestAim:
-    verb = command.verb
-    if verb == "help":
-        raise ValueError("help only needs an answer")
-    if verb in {"fix", "steer", "revise"} and state.working:
-        return "steer"
-    if verb == "steer":
-        return "answer" if state.job_state == "needs_input" else "fix"
-    return verb
 
 
 def _trigger(event: TriggerEvent) -> str:
@@ -374,20 +295,16 @@ def _by_key(event: Event) -> bool:
     return isinstance(event, ProgramCommand) and not event.by_person
 
 
-def _changed(event: TriggerEvent, found: EventFacts) -> list[str]:
+def _changed(event: TriggerEvent, facts: EventFacts) -> list[str]:
     """What was edited since the request; only what was looked up is reported."""
-    subject, head, issue = event.subject, event.subject.head, found.issue
+    subject, head, issue = event.subject, event.subject.head, facts.issue
     pairs = [
         ("title", subject.title, issue.title if issue else None),
         ("description", subject.body, issue.body if issue else None),
-        ("comment", event.text if isinstance(event, CommentEvent) else None, found.state.text),
-        ("head", head.sha if head else None, found.pull.head if found.pull else None),
+        ("comment", event.text if isinstance(event, CommentEvent) else None, facts.state.text),
+        ("head", head.sha if head else None, facts.pull.head if facts.pull else None),
     ]
     return [name for name, then, now in pairs if then is not None and now is not None and then != now]
-
-
-def _visible(rule: str, reason: str) -> Ignored:
-    return Ignored(rule=rule, reason=reason, visible=True)
 
 
 WORK_LABELS = frozenset({"agent-fix", "agent-in-progress"})
@@ -404,7 +321,7 @@ _REPOSITORY_AIMS: Final[dict[str, NotificationAim]] = {
 Notice = StateChangeEvent | ChecksFailed | Pushed | RepositoryChanged | InstallationChanged
 
 
-def decide_notification(event: Notice, found: EventFacts) -> Decision:
+def decide_notification(event: Notice, facts: EventFacts) -> Decision:
     """Decide about an event. The facts are current, so an outdated event has no effect."""
     if isinstance(event, InstallationChanged):
         if event.change == "removed" and not event.repositories:
@@ -421,18 +338,18 @@ def decide_notification(event: Notice, found: EventFacts) -> Decision:
     if isinstance(event, RepositoryChanged):
         rule, aim = f"repository_{event.change}", _REPOSITORY_AIMS[event.change]
     elif isinstance(event, ChecksFailed):
-        return _checks(event, found)
+        return _checks(event, facts)
     elif isinstance(event, Pushed):
         # For pull requests and jobs based on this branch; those with it as head get other events.
         rule, aim, branch = "pushed", "base_moved", event.branch
     else:
-        number, job = event.subject.number, found.state.job
+        number, job = event.subject.number, facts.state.job
         if isinstance(event, LabelRemoved):
-            rule, aim = event.kind, _aim_of_label(event, found)
+            rule, aim = event.kind, _aim_of_label(event, facts)
         elif isinstance(event, IssueChanged):
-            rule, aim = f"issue_{event.change}", _aim_of_issue(event, found)
+            rule, aim = f"issue_{event.change}", _aim_of_issue(event, facts)
         else:
-            rule, aim = f"pull_request_{event.change}", _aim_of_pull(event, found)
+            rule, aim = f"pull_request_{event.change}", _aim_of_pull(event, facts)
     if aim is None:
         return Ignored(rule=rule, reason="no job needs to know this")
     repositories = (event.repository.id,)
@@ -447,37 +364,37 @@ def decide_notification(event: Notice, found: EventFacts) -> Decision:
     )
 
 
-def _aim_of_label(event: LabelRemoved, found: EventFacts) -> NotificationAim | None:
-    state, back_on = found.state, event.label.casefold() in found.labels
+def _aim_of_label(event: LabelRemoved, facts: EventFacts) -> NotificationAim | None:
+    state, back_on = facts.state, event.label.casefold() in facts.labels
     asked_again = state.asked_at is not None and state.begun_at is not None and state.asked_at < state.begun_at
     called_off = event.label.casefold() in WORK_LABELS and not back_on and not asked_again
     return "stop" if called_off and state.working else None
 
 
-def _aim_of_issue(event: IssueChanged, found: EventFacts) -> NotificationAim | None:
-    if not found.state.working:
+def _aim_of_issue(event: IssueChanged, facts: EventFacts) -> NotificationAim | None:
+    if not facts.state.working:
         return None
     if event.change == "edited":
         return "edited"
     removed = event.change in {"deleted", "transferred"}
-    return "stop" if removed or (event.change == "closed" and not found.is_open) else None
+    return "stop" if removed or (event.change == "closed" and not facts.is_open) else None
 
 
-def _aim_of_pull(event: PullRequestChanged, found: EventFacts) -> NotificationAim | None:
-    state = found.state
-    if event.change == "synchronize" and (found.is_our_pull_request or state.working):
+def _aim_of_pull(event: PullRequestChanged, facts: EventFacts) -> NotificationAim | None:
+    state = facts.state
+    if event.change == "synchronize" and (facts.is_our_pull_request or state.working):
         return "head_moved"
-    return "stop" if event.change == "closed" and state.working and not found.is_open else None
+    return "stop" if event.change == "closed" and state.working and not facts.is_open else None
 
 
-def _checks(event: ChecksFailed, found: EventFacts) -> Decision:
+def _checks(event: ChecksFailed, facts: EventFacts) -> Decision:
     """Fix failing checks of the bot's own pull request, as often as the repository allows."""
-    config, bot, pull = found.config, found.bot, found.pull
+    config, bot, pull = facts.config, facts.bot, facts.pull
     if isinstance(config, ConfigError) or pull is None:
         return Ignored(rule="checks", reason="the configuration is invalid" if pull else "it is not on a pull request")
-    if reason := _why_not_fix(event, config, pull, found):
+    if reason := _why_not_fix(event, config, pull, facts):
         return Ignored(rule="checks", reason=reason)
-    if found.state.follow_ups >= config.iterate.max:
+    if facts.state.follow_ups >= config.iterate.max:
         rounds = count(config.iterate.max, "round")
         reason = f"Checks still fail after {rounds} of fixes; a person must take over."
         return Ignored(rule="checks_cap", reason=reason, visible=True)
@@ -487,18 +404,18 @@ def _checks(event: ChecksFailed, found: EventFacts) -> Decision:
         title=pull.title,
         body=pull.body,
         author=bot.user,
-        labels=found.issue.labels if found.issue else (),
+        labels=facts.issue.labels if facts.issue else (),
     )
     trigger = f"{event.source}:{event.id}"
     return JobRequest(aim="fix_checks", subject=subject, trigger=trigger, destination="same_branch")
 
 
-def _why_not_fix(event: ChecksFailed, config: RepoConfig, pull: PullRequest, found: EventFacts) -> str | None:
-    issue, state = found.issue, found.state
-    ours = found.is_our_pull_request and pull.head_repository == event.repository.id
+def _why_not_fix(event: ChecksFailed, config: RepoConfig, pull: PullRequest, facts: EventFacts) -> str | None:
+    issue, state = facts.issue, facts.state
+    ours = facts.is_our_pull_request and pull.head_repository == event.repository.id
     closed = issue is None or not issue.open or issue.locked or state.archived
     reasons = {
-        "it is the bot's own check": event.app == found.bot.app,
+        "it is the bot's own check": event.app == facts.bot.app,
         "the configuration turns it off": not config.iterate.ci,
         "it is not on a pull request of the bot": not ours,
         "the branch has moved": pull.head != event.head_sha,

@@ -18,7 +18,7 @@ from app.github.base import ForgeError
 from app.github.calls import CANCEL_RUN, GET_RUN
 from app.github.models import IssueComment, WorkflowRunResponse
 from app.github.reader import RepositoryReader
-from app.jobs.context import JobContext
+from app.jobs.context import JobAim, JobContext
 from app.jobs.leases import this_process
 from app.jobs.status import WORKED_ON
 from app.jobs.store import RecoveredJobs
@@ -123,7 +123,8 @@ class StatusCommentRecovery:
         goes_on = status.state in {"paused", "needs_input"}
         if goes_on:
             prompt_context = await load_prompt_context(request, context)
-        draft = JobDraft(request, context, self.defaults, base, now, prompt_context)
+        aim: JobAim = "plan" if status.plan else "fix"
+        draft = JobDraft(request, context, self.defaults, aim, base, now, prompt_context)
         job_context = draft.job_context()
         notes = (*job_context.notes, AGAIN) if goes_on else job_context.notes
         return draft.job().model_copy(update={"id": status.job}), job_context.model_copy(update={"notes": notes})

@@ -5,7 +5,7 @@ import pytest
 from app.config.repository import SOURCE, parse_config
 from app.core.errors import ConfigError
 from app.publish import replies
-from app.triggers.commands import COMMAND_NAMES, parse
+from app.triggers.commands import COMMAND_HELP, COMMAND_NAMES, parse
 from tests.unit.publish.test_markdown import CASES, check, shown
 
 
@@ -27,7 +27,7 @@ def test_mistyped_command_is_quoted_escaped(case: str) -> None:
     for text in (f"/agent {case}", f"/agent fix --model {case}", f"/agent fix --modle {case}", f"/agent forget {case}"):
         command = parse(text)
         if command is not None and command.verb == "help":
-            check(replies.unclear_command(command.problem, command.suggestion))
+            check(replies.unclear_command(command.problem, command.suggestion, commands=COMMAND_HELP))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -45,15 +45,15 @@ def test_reply_shows_the_command_to_try() -> None:
 
 
 def test_help_names_every_command() -> None:
-    text = shown(replies.help_text())
+    text = shown(replies.help_text(COMMAND_HELP))
     for verb in COMMAND_NAMES:
         assert f"/agent {verb}" in text
 
 
 def test_unclear_command_gets_a_suggestion_and_the_command_list() -> None:
-    text = replies.unclear_command("There is no command `stopp`.", "/agent stop")
+    text = replies.unclear_command("There is no command `stopp`.", "/agent stop", commands=COMMAND_HELP)
     assert text.startswith("There is no command `stopp`.\n\nTry `/agent stop`.\n\nThese are the commands:")
-    assert replies.unclear_command("").startswith("These are the commands:")
+    assert replies.unclear_command("", commands=COMMAND_HELP).startswith("These are the commands:")
 
 
 def test_status_reply_shows_the_state_and_a_link() -> None:

@@ -1,0 +1,38 @@
+"""`rebase`: bring our pull request's branch up to its base, with a model only if there are conflicts."""
+
+from app.publish import replies
+from app.triggers.decisions import JobRequest, TriggerAnswer, TriggerContext
+from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome, early_draft, refuse_elsewhere
+from app.triggers.job_creator import JobCreator
+from app.triggers.prompt_context import load_prompt_context
+
+
+async def _run(call: CommandCall) -> Outcome:
+    return early_draft(call.context) or await merge_base_branch(call.request, call.context, call.job_creator)
+
+
+async def merge_base_branch(request: JobRequest, context: TriggerContext, job_creator: JobCreator) -> Outcome:
+    """Create the job that merges the base branch into our branch. Raises ValueError for an issue."""
+    pull, reader = context.facts.pull, context.repo.reader
+    if pull is None:
+        raise ValueError("only a pull request has a base branch")
+    tip = await reader.head(pull.base_branch)
+    if tip is None:
+        return TriggerAnswer("reply no_base", replies.refused(f"The branch `{pull.base_branch}` no longer exists."))
+    if await reader.merge_base(tip, pull.head) == tip:
+        words = replies.reply(f"The branch already contains everything in `{pull.base_branch}`.")
+        return TriggerAnswer("reply up_to_date", words)
+    text = f"Bring the branch up to `{pull.base_branch}`: resolve the conflicts, so that both sides' intent is kept."
+    draft = job_creator.draft(
+        request,
+        context,
+        aim="conflicts",
+        base=pull.head,
+        parents=(pull.head, tip),
+        prompt_context=await load_prompt_context(request, context),
+        text=f"{text}\n\n{request.text}".strip(),
+    )
+    return await job_creator.admit(draft)
+
+
+REBASE = CommandHandler(_run, refuse=refuse_elsewhere)

@@ -1,0 +1,43 @@
+"""`continue`: a paused job resumes where it stopped, with more budget if the command says so."""
+
+import asyncio
+
+from app.jobs.job_actions import raised_budget
+from app.jobs.trigger_log import JobMessage, MessageKind
+from app.publish import replies
+from app.triggers.decisions import EventFacts, Reply, TriggerAnswer
+from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome
+
+
+def _refuse(facts: EventFacts) -> Reply | None:
+    if facts.state.job_state == "paused":
+        return None
+    return Reply(rule="nothing_to_act_on", text="No job is paused.", suggestion="/agent status")
+
+
+async def _run(call: CommandCall) -> Outcome:
+    options = call.request.options
+    if options.budget is None and options.extra is None and call.job.waiting_for == "money":
+        problem = "Its budget is spent; say how much more it may cost."
+        return TriggerAnswer("reply budget", replies.reply(problem, "/agent continue --budget +3"))
+    return await asyncio.to_thread(resume, call, "continue", call.request.text)
+
+
+def resume(call: CommandCall, kind: MessageKind, text: str) -> Outcome:
+    """Resume the job, and store the message and the trigger with it. Blocking."""
+    job, trigger, options, changed = call.job, call.context.trigger, call.request.options, None
+    outcome = f"{kind} {job.job.id}"
+    call.acknowledge()
+    if kind == "continue":
+        raised = raised_budget(job, options.budget, options.extra)
+        changed = job.job.model_copy(update={"budget": raised})
+    message = JobMessage(kind, trigger.key, trigger.login, text)
+    if call.stores.queue.resume(job.job.id, changed, message=message, trigger=trigger, outcome=outcome):
+        return outcome
+    if call.stores.triggers.decided(trigger.key):
+        return "decided before"
+    words = replies.reply("The job has continued or ended in the meantime.", "/agent status")
+    return TriggerAnswer("reply too_late", words)
+
+
+CONTINUE = CommandHandler(_run, refuse=_refuse, asks_for_work=True)
