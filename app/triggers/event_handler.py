@@ -327,7 +327,8 @@ class EventHandler:
                     words = replies.refused(f"The server's operator has locked `{locked}`; remove that option.")
                     return TriggerAnswer("reply locked", words)
                 try:
-                    return await self._carry_out(decision, context)
+                    call = CommandCall(decision, context, self._stores, self._job_creator, self._defaults)
+                    return await handler_of(context.facts).run(call)
                 except (NeedsHumanAction, NoAccess) as error:  # permanent; temporary ones are raised and retried
                     return TriggerAnswer("reply in_the_way", replies.forge_refusal(error.message, error.hint))
             case Reply():
@@ -349,10 +350,6 @@ class EventHandler:
                 await asyncio.to_thread(self._add_effect, context.trigger.key, context, needs_human)
                 return TriggerAnswer(outcome, replies.reply(decision.reason))
         raise TypeError(f"a trigger is no {type(decision).__name__}")
-
-    async def _carry_out(self, request: JobRequest, context: TriggerContext) -> str | TriggerAnswer:
-        call = CommandCall(request, context, self._stores, self._job_creator, self._defaults)
-        return await handler_of(context.facts).run(call)
 
     async def _post_and_record(self, context: TriggerContext, answer: TriggerAnswer) -> str:
         return await asyncio.to_thread(self._post_and_record_now, context, answer)

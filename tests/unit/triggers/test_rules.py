@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -11,6 +11,7 @@ from app.core.errors import ConfigError
 from app.core.job import FINAL, JobState
 from app.github.models import Account, ActorPermission, BotAccount
 from app.github.permission import refusal
+from app.triggers.commands import Verb
 from app.triggers.decisions import (
     Decision,
     Ignored,
@@ -19,6 +20,7 @@ from app.triggers.decisions import (
     Reply,
 )
 from app.triggers.events import read
+from app.triggers.handlers import HANDLERS
 from app.triggers.rules import PER_HOUR, command_of, decide, should_ignore
 from tests.support import webhook_requests as made
 from tests.support.published_payloads import published
@@ -356,6 +358,10 @@ def test_an_inline_comment_brings_its_lines() -> None:
         9,
         "review_comment:41",
     )
+
+
+def test_every_command_has_a_handler() -> None:
+    assert set(HANDLERS) == set(get_args(Verb))
 
 
 def signal(decision: Decision) -> str:
