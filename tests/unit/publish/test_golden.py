@@ -40,7 +40,6 @@ from app.publish.pull_request_text import (
     update_verdict,
 )
 from app.publish.status_text import render_status, step_summary
-from app.triggers.commands import COMMAND_HELP
 from app.verify.verdict import with_verdict
 from tests.support.pull_requests import HEAD, TRACE, pull_request, suite, task, verification
 from tests.support.server_jobs import job
@@ -49,6 +48,8 @@ from tests.unit.publish.test_status_text import result, view
 GOLDEN = Path(__file__).with_name("golden")
 TEST = "tests/test_specification.py::test_half_cents"
 """The test that the independent test author wrote."""
+HELP = {"/agent fix [what]": "start; on a pull request: change it", "/agent …": "guide the running job, or start one"}
+"""A list of commands; the real one changes with each command."""
 
 
 def specification(head: Outcome = "passed") -> SpecificationResult:
@@ -158,7 +159,7 @@ def all_replies() -> Iterator[str]:
             "expires": kept.replace(month=6),
         }
     )
-    yield replies.unclear_command("There is no command `aprove`.", "/agent approve", commands=COMMAND_HELP)
+    yield replies.unclear_command("There is no command `aprove`.", "/agent approve", commands=HELP)
     yield replies.broken_config("line 3: budget.usd must be a number", ".github/agent-fix.yml")
     yield replies.refused("The issue is closed.")
     yield from (replies.status("j1", state, "Because.", "https://github.example/1") for state in get_args(JobState))
