@@ -9,7 +9,7 @@ A sandbox holds the repository's files and nothing else: no token, no key, no ho
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -97,10 +97,6 @@ class SandboxCommand:
     cwd: str = WORKSPACE
     separate_stderr: bool = False
     on_output: OnOutput | None = None
-
-    def with_defaults(self, variables: Mapping[str, str]) -> "SandboxCommand":
-        """The same with these variables too, unless it sets them itself."""
-        return replace(self, env={**variables, **self.env})
 
     def problem(self) -> str:
         """Why the kernel could not run this; empty if it can."""

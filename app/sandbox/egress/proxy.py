@@ -39,8 +39,12 @@ PROXY_ENVIRONMENT = {
 Method = Literal["CONNECT", "GET", "HEAD"]
 
 
-class BadRequest(ValueError):  # noqa: N818 - the name of the status it becomes
-    """The proxy does not carry this head; the message is a sentence for the client."""
+class ProxyRefusal(Exception):  # noqa: N818 - an answer, not an error
+    """The proxy does not carry this request; the message is a sentence for the client."""
+
+    def __init__(self, sentence: str, status: HTTPStatus = HTTPStatus.FORBIDDEN) -> None:
+        super().__init__(sentence)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +72,11 @@ class RequestHead:
 
 
 def parse_head(raw: bytes) -> RequestHead:
-    """Parse a head that ends in an empty line. Raises BadRequest unless it is plainly one CONNECT, GET or HEAD."""
+    """Parse a head that ends in an empty line. Raises ProxyRefusal unless it is plainly one CONNECT, GET or HEAD."""
     request, *lines = raw.removesuffix(b"\r\n\r\n").split(b"\r\n")
     found = _REQUEST_LINE.fullmatch(request)
     if not found:
-        raise BadRequest("only CONNECT, GET and HEAD are carried, one plain HTTP/1.1 head at a time")
+        raise ProxyRefusal("only CONNECT, GET and HEAD are carried, one plain HTTP/1.1 head at a time")
     headers = _parse_headers(lines)
     target = found[2].decode("ascii")
     if found[1] == b"CONNECT":
@@ -86,19 +90,19 @@ def _parse_headers(lines: list[bytes]) -> list[tuple[str, str]]:
     for line in lines:
         found = _HEADER.fullmatch(line)
         if not found:
-            raise BadRequest("a header line is malformed")
+            raise ProxyRefusal("a header line is malformed")
         headers.append((found[1].decode("ascii"), found[2].decode("latin-1").strip()))
     for name, value in headers:
         # A body is what requests are smuggled in, and downloads need none.
         if name.lower() == "transfer-encoding" or (name.lower() == "content-length" and value != "0"):
-            raise BadRequest("requests with a body are not carried")
+            raise ProxyRefusal("requests with a body are not carried")
     return headers
 
 
 def _authority(target: str) -> tuple[str, int]:
     found = _AUTHORITY.fullmatch(target)
     if not found or not 0 < int(found[2]) < 65536:
-        raise BadRequest("CONNECT needs HOST:PORT")
+        raise ProxyRefusal("CONNECT needs HOST:PORT")
     return found[1].strip("[]").lower().rstrip("."), int(found[2])
 
 
@@ -107,9 +111,9 @@ def _absolute(method: Literal["GET", "HEAD"], target: str, headers: list[tuple[s
         url = urlsplit(target)
         port = url.port or 80
     except ValueError:
-        raise BadRequest("the requested address cannot be parsed") from None
+        raise ProxyRefusal("the requested address cannot be parsed") from None
     if url.scheme != "http" or not url.hostname or "@" in url.netloc:
-        raise BadRequest("only absolute http:// addresses are fetched, and https:// by CONNECT")
+        raise ProxyRefusal("only absolute http:// addresses are fetched, and https:// by CONNECT")
     _authority(f"[{url.hostname}]:{port}" if ":" in url.hostname else f"{url.hostname}:{port}")
     connection = ",".join(value for name, value in headers if name.lower() == "connection")
     dropped = _HOP_BY_HOP | {name.strip().lower() for name in connection.split(",")}
@@ -128,14 +132,6 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 CONNECT_SECONDS = 20.0
 ADDRESS_SECONDS = 6.0
-
-
-class HostUnreachable(Exception):  # noqa: N818 - reads as what it says
-    """An allowed host could not be reached; the message is a sentence."""
-
-
-class AddressForbidden(Exception):  # noqa: N818 - reads as what it says
-    """A name resolves to this machine or its local network, and is not a client's own index."""
 
 
 async def look_up(host: str, port: int) -> list[str]:
@@ -184,16 +180,20 @@ class Upstream:
         return (("Proxy-Authorization", "Basic " + base64.b64encode(pair.encode()).decode("ascii")),)
 
     async def open(self, head: RequestHead, rule: HostRule) -> Streams:
-        """Streams that can carry out `head`: a tunnel for CONNECT, otherwise the server for its request."""
+        """Streams that can carry out `head`: a tunnel for CONNECT, otherwise the server for its request.
+
+        Raises ProxyRefusal if the host cannot be reached, or is on this machine or its local network.
+        """
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 if not self.used_for(head):
                     return await _open_directly(head.host, head.port, rule, self.resolve)
                 return await self._open_through_proxy(head)
         except TimeoutError:
-            raise HostUnreachable(f"{head.host} did not answer within {CONNECT_SECONDS:.0f} seconds") from None
+            sentence = f"{head.host} did not answer within {CONNECT_SECONDS:.0f} seconds"
+            raise ProxyRefusal(sentence, HTTPStatus.BAD_GATEWAY) from None
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            raise HostUnreachable(f"{head.host} cannot be reached: {error}") from error
+            raise ProxyRefusal(f"{head.host} cannot be reached: {error}", HTTPStatus.BAD_GATEWAY) from error
 
     async def _open_through_proxy(self, head: RequestHead) -> Streams:
         url = urlsplit(self.url)
@@ -210,7 +210,8 @@ class Upstream:
         if len(status) < 2 or status[1] != b"200":
             writer.close()
             answer_line = b" ".join(status[1:]).decode("latin-1")
-            raise HostUnreachable(f"{head.host} cannot be reached: this machine's proxy answered {answer_line}")
+            sentence = f"{head.host} cannot be reached: this machine's proxy answered {answer_line}"
+            raise ProxyRefusal(sentence, HTTPStatus.BAD_GATEWAY)
         return reader, writer
 
 
@@ -218,7 +219,10 @@ async def _open_directly(host: str, port: int, rule: HostRule, resolve: Resolve)
     """Resolve once, check, and connect to exactly the checked addresses, so that no second look-up can differ."""
     addresses = await resolve(host, port)
     if not rule.configured and not all(is_public(ipaddress.ip_address(address)) for address in addresses):
-        raise AddressForbidden(host)
+        raise ProxyRefusal(
+            f"{host} resolves to a private address, and is not the index of a client on this machine; "
+            "`network:` in .github/agent-fix.yml allows public hosts only"
+        )
     failure: OSError | None = None
     for address in dict.fromkeys(addresses):
         try:
@@ -356,12 +360,6 @@ _HEAD_SECONDS = 20.0
 _BACKLOG = 1024  # a unix socket rejects connections if its backlog is full, instead of letting them wait
 
 
-class _ConnectionRefused(Exception):  # noqa: N818 - an answer, not an error
-    def __init__(self, status: HTTPStatus, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
-
-
 class _ConnectionLost(Exception):  # noqa: N818 - an end, not an error
     """A tunnel that is closed without an answer, because the client no longer expects HTTP."""
 
@@ -427,7 +425,7 @@ class EgressProxy:
         try:
             async with self._slots:
                 await self._answer(reader, writer)
-        except _ConnectionRefused as refusal:
+        except ProxyRefusal as refusal:
             with contextlib.suppress(OSError, TimeoutError):
                 await _send_refusal(writer, refusal.status, str(refusal))
         except (_ConnectionLost, OSError):
@@ -437,8 +435,7 @@ class EgressProxy:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await _read_head(reader)
-        rule = self._find_rule(head)
-        far = await self._connect(head, rule)
+        rule, far = await self._connect(head)
         try:
             if head.method == "CONNECT":
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
@@ -452,31 +449,25 @@ class EgressProxy:
         finally:
             far[1].close()
 
-    def _find_rule(self, head: RequestHead) -> HostRule:
+    async def _connect(self, head: RequestHead) -> tuple[HostRule, Streams]:
         if self._relay.exhausted:
-            raise _ConnectionRefused(HTTPStatus.FORBIDDEN, self._relay.exhausted)
+            raise ProxyRefusal(self._relay.exhausted)
+        try:
+            rule = self._find_rule(head)
+            return rule, await self._upstream.open(head, rule)
+        except ProxyRefusal as refusal:
+            if refusal.status is HTTPStatus.FORBIDDEN:
+                self._note_refusal(head)
+            raise
+
+    def _find_rule(self, head: RequestHead) -> HostRule:
         rule = self._allowed.find(head.host, head.port)
         if rule is None:
-            self._note_refusal(head)
-            raise _ConnectionRefused(
-                HTTPStatus.FORBIDDEN,
+            raise ProxyRefusal(
                 f"{head.authority} is not a host that this set-up may reach; "
-                "a maintainer can allow it under `network:` in .github/agent-fix.yml",
+                "a maintainer can allow it under `network:` in .github/agent-fix.yml"
             )
         return rule
-
-    async def _connect(self, head: RequestHead, rule: HostRule) -> Streams:
-        try:
-            return await self._upstream.open(head, rule)
-        except AddressForbidden:
-            self._note_refusal(head)
-            raise _ConnectionRefused(
-                HTTPStatus.FORBIDDEN,
-                f"{head.host} resolves to a private address, and is not the index of a client on this machine; "
-                "`network:` in .github/agent-fix.yml allows public hosts only",
-            ) from None
-        except HostUnreachable as error:
-            raise _ConnectionRefused(HTTPStatus.BAD_GATEWAY, str(error)) from error
 
     async def _check_first_bytes(self, reader: asyncio.StreamReader, head: RequestHead, rule: HostRule) -> bytes:
         """The client's first bytes in a tunnel, after a check that they are meant for the allowed host."""
@@ -505,16 +496,13 @@ async def _read_head(reader: asyncio.StreamReader) -> RequestHead:
     try:
         async with asyncio.timeout(_HEAD_SECONDS):
             return parse_head(await reader.readuntil(b"\r\n\r\n"))
-    except BadRequest as error:
-        raise _ConnectionRefused(HTTPStatus.FORBIDDEN, str(error)) from error
     except asyncio.LimitOverrunError:
-        raise _ConnectionRefused(
-            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's head is too large"
-        ) from None
+        status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+        raise ProxyRefusal("the request's head is too large", status) from None
     except asyncio.IncompleteReadError:
-        raise _ConnectionRefused(HTTPStatus.BAD_REQUEST, "the request ended within its head") from None
+        raise ProxyRefusal("the request ended within its head", HTTPStatus.BAD_REQUEST) from None
     except TimeoutError:
-        raise _ConnectionRefused(HTTPStatus.REQUEST_TIMEOUT, "the request's head did not arrive in time") from None
+        raise ProxyRefusal("the request's head did not arrive in time", HTTPStatus.REQUEST_TIMEOUT) from None
 
 
 async def _send_refusal(writer: asyncio.StreamWriter, status: HTTPStatus, sentence: str) -> None:

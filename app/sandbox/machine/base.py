@@ -13,10 +13,11 @@ import os
 import shlex
 import stat
 import tarfile
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import BinaryIO, Protocol
 
 from app.core.errors import LostSandboxError, SandboxError
@@ -162,36 +163,27 @@ class PackedTree:
     files: int
 
 
-@contextmanager
-def pack_tree(fill: Callable[[Path], None]) -> Iterator[PackedTree]:
-    """Blocking. No other host files can be included: links are packed as links."""
-    with scratch("packing") as private:
-        tree = private / "tree"
-        tree.mkdir()
-        fill(tree)
-        with (private / "tree.tar.gz").open("w+b") as archive:
-            with tarfile.open(
-                fileobj=archive,
-                mode="w:gz",
-                compresslevel=1,
-                format=tarfile.GNU_FORMAT,
-                encoding="utf-8",
-                errors="surrogateescape",
-            ) as tar:
-                count = sum(_add(tar, entry, entry.path[len(f"{tree}/") :]) for entry in entries_below(tree))
-            archive.seek(0)
-            yield PackedTree(archive, count)
-
-
 @asynccontextmanager
 async def packing_tree(fill: Callable[[Path], None]) -> AsyncIterator[PackedTree]:
-    """`pack_tree` without blocking."""
-    making = pack_tree(fill)
-    tree = await asyncio.to_thread(making.__enter__)
-    try:
-        yield tree
-    finally:
-        await asyncio.to_thread(making.__exit__, None, None, None)
+    """No other host files can be included: links are packed as links."""
+    with TemporaryFile() as archive:
+        yield await asyncio.to_thread(_pack, fill, archive)
+
+
+def _pack(fill: Callable[[Path], None], archive: BinaryIO) -> PackedTree:
+    with scratch("packing") as tree:
+        fill(tree)
+        with tarfile.open(
+            fileobj=archive,
+            mode="w:gz",
+            compresslevel=1,
+            format=tarfile.GNU_FORMAT,
+            encoding="utf-8",
+            errors="surrogateescape",
+        ) as tar:
+            count = sum(_add(tar, entry, entry.path[len(f"{tree}/") :]) for entry in entries_below(tree))
+    archive.seek(0)
+    return PackedTree(archive, count)
 
 
 def _add(tar: tarfile.TarFile, entry: os.DirEntry[str], name: str) -> bool:

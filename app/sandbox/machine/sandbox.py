@@ -8,7 +8,7 @@ import math
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -256,7 +256,7 @@ class MachineSandbox(Executor):
             if self._tunnel is not None:
                 await self._tunnel.follow()
             self.refuse_if_closed()
-            command = command.with_defaults(self._environment)
+            command = replace(command, env={**self._environment, **command.env})
             execution = MachineExecution(self._machine, command, self._limits, self._network)
             self._running.add(execution)
             try:
