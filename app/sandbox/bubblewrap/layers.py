@@ -203,7 +203,8 @@ class LayerBuild:
         with scratch("egress") as private:
             socket = private / "egress.sock"
             limits = replace(self.spec.limits, disk=DISK_FACTOR * self.spec.limits.disk)
-            box = BubblewrapCommand(self.machine, lambda: self._mounts(socket), limits, self._environment())
+            environment = {**PROXY_ENVIRONMENT, **dict(self.setup.environment)}
+            box = BubblewrapCommand(self.machine, lambda: self._mounts(socket), limits, environment)
             upstream = Upstream.from_environment(self.environment, self.setup.hosts)
             proxy = EgressProxy(socket, self.setup.hosts, upstream=upstream, owner=self.machine.owner)
             try:
@@ -226,9 +227,6 @@ class LayerBuild:
             Mount(FORWARDER_PROGRAM, FORWARDER),
             *(Mount(Path(path), path) for path in self.setup.readable if self._showable(Path(path))),
         ]
-
-    def _environment(self) -> dict[str, str]:
-        return {**PROXY_ENVIRONMENT, **dict(self.setup.environment)}
 
     def _collect(self) -> None:
         """Move the result out of the temporary tree, in which nothing runs any more."""

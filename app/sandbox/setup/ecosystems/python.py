@@ -165,9 +165,9 @@ def default_pip_arguments(files: ManifestFiles, root: str) -> list[str]:
     for wanted in (is_test_name, is_dev_name):
         extras = [name for name in metadata.extras if wanted(name)]
         groups = [item for name, items in metadata.groups.items() if wanted(name) for item in items]
-        listed = _plainest(
-            [path for path in _requirement_files(files, root) if wanted(_requirement_name(path[len(root) :]))]
-        )
+        listed = [path for path in _requirement_files(files, root) if wanted(_requirement_name(path[len(root) :]))]
+        # Of several with the same purpose (`tests`, `tests-min`, `tests-dev`), the one with the shortest name.
+        listed = sorted(listed, key=lambda path: (len(path), path))[:1]
         if extras or groups or listed:
             own = [found for item in groups if (found := own_extras(metadata, item))]
             extras += [name for found in own for name in found]
@@ -200,11 +200,6 @@ def _tox_requirements(files: ManifestFiles, root: str) -> list[str]:
     """The plain requirements of tox's main environment, if nothing else names the test requirements."""
     lines = read_ini(files.text(f"{root}tox.ini")).get("testenv", {}).get("deps", "").splitlines()
     return _quoted(line for line in lines if _PLAIN_REQUIREMENT.fullmatch(line))
-
-
-def _plainest(paths: list[str]) -> list[str]:
-    """Of several lists with the same purpose (`tests`, `tests-min`, `tests-dev`) the one with the shortest name."""
-    return sorted(paths, key=lambda path: (len(path), path))[:1]
 
 
 def _merged(wanted: Iterable[str]) -> list[str]:
