@@ -181,7 +181,8 @@ class ChaosServer:
             os.kill(pid, signal.SIGKILL)
 
     def replace(self, role: Role) -> None:
-        """As in a deploy: the old one is asked to end, the new one comes."""
+        """As in a deploy: the old one is asked to end once it is ready, the new one comes."""
+        self.server.wait(lambda: self.server.is_ready(role), f"a {role} that is ready")
         assert self.server.end(role) == 0, f"the {role} did not end well:\n{self.server.tail()}"
         self.start(role)
 

@@ -190,8 +190,8 @@ def lost_calls(cli_job: CliJob) -> list[tuple[object, ...]]:
     return cli_job.rows("SELECT call, state FROM calls WHERE state <> 'booked'")
 
 
-MORE_MODEL_DEATHS = (
-    *(name for name in BOUGHT if name != "turn.2.booked"),
+MORE_MODEL_DEATHS = (  # the endpoint's first author writes no tests, so nobody asks a second one
+    *(name for name in BOUGHT if name not in ("turn.2.booked", "second_tests.1.booked")),
     *(name for name in BOUNDARIES if name.partition(".")[0] == "specification" or ".answer." in name),
 )
 

@@ -35,6 +35,7 @@ class Server:
         self.server_context = ServerContext(self.settings)
         self.server_context.prepare()
         self.processes: dict[Role, subprocess.Popen[bytes]] = {}
+        self._log_began: dict[Role, int] = {}
 
     @property
     def url(self) -> str:
@@ -51,6 +52,7 @@ class Server:
         files = (self.listener.fileno(),) if role == "receiver" else ()
         words += ["--listening", str(self.listener.fileno())] if files else []
         with self.log.open("ab") as log:
+            self._log_began[role] = log.tell()
             process = subprocess.Popen(
                 words, env=environment, cwd="/", pass_fds=files, stdout=log, stderr=log, stdin=subprocess.DEVNULL
             )
@@ -85,6 +87,10 @@ class Server:
             assert not gone, f"{gone} ended:\n{self.tail()}"
             assert time.monotonic() < end, f"{what} did not come within {timeout:.0f} seconds:\n{self.tail()}"
             time.sleep(0.05)
+
+    def is_ready(self, role: Role) -> bool:
+        """Whether the role has said so since it was started."""
+        return f"{role} ready".encode() in self.log.read_bytes()[self._log_began[role] :]
 
     def tail(self) -> str:
         """The end of what the roles said."""
