@@ -244,23 +244,19 @@ def _untrusted(facts: Facts) -> Iterator[Refusal]:
             yield Refusal(control.name, "broken", reason + also)
 
 
-def _specification_fails(facts: Facts) -> Iterator[Refusal]:
-    found = facts.specification
-    if found is None or not found.tests:
-        return
-    yield from _fails_on_head(found, "specification", "independent test")
-    if withdrawn := tuple(test for test in found.tests if test.withdrawn):
-        at_most: Verdict = "tested" if found.held_back else "unproved"
-        yield Refusal("specification_disputed", at_most, _withdrawn(withdrawn, "independent test"))
-
-
-def _second_tests_fail(facts: Facts) -> Iterator[Refusal]:
-    found = facts.second_tests
-    if found is None:
-        return
-    yield from _fails_on_head(found, "second_tests", "test of the second author")
-    if withdrawn := tuple(test for test in found.tests if test.withdrawn):
-        yield Refusal("second_tests_disputed", "tested", _withdrawn(withdrawn, "test of the second author"))
+def _tests_of_authors(facts: Facts) -> Iterator[Refusal]:
+    """What fails on the head, and what was withdrawn, of the tests that were written independently of the change."""
+    for found, name, noun in (
+        (facts.specification, "specification", "independent test"),
+        (facts.second_tests, "second_tests", "test of the second author"),
+    ):
+        if found is None:
+            continue
+        yield from _fails_on_head(found, name, noun)
+        if withdrawn := tuple(test for test in found.tests if test.withdrawn):
+            nothing_left = name == "specification" and not found.held_back
+            at_most: Verdict = "unproved" if nothing_left else "tested"
+            yield Refusal(f"{name}_disputed", at_most, _withdrawn(withdrawn, noun))
 
 
 def _fails_on_head(found: SpecificationResult, name: str, noun: str) -> Iterator[Refusal]:
@@ -349,8 +345,7 @@ _RULES: tuple[Callable[[Facts], Iterator[Refusal]], ...] = (
     _reproduction_fails,
     _suite_worse,
     _rest_worse,
-    _specification_fails,
-    _second_tests_fail,
+    _tests_of_authors,
     _caps,
     _not_tested,
     _not_proved,

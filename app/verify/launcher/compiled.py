@@ -24,6 +24,7 @@ from app.verify.launcher.compiled_replay import go_replay, rust_replay
 from app.verify.reports import MAX_TEXT, CaseResult, GoEvents, Outcomes, Report, go_output, read_cargo, read_go
 
 COVERAGE = "cover.out"
+CARGO_ENVIRONMENT = {"CARGO_TERM_COLOR": "never"}
 ALL_OUTPUT = 48 * 1024**2
 """Bytes that are kept of a whole suite's output."""
 _BLOCK = re.compile(r"(?P<file>\S+):(?P<first>\d+)\.\d+,(?P<last>\d+)\.\d+ \d+ (?P<count>\d+)")
@@ -152,18 +153,16 @@ class CargoLauncher(Launcher):
     """Runs `cargo test`, and reads the lines that each test's program prints."""
 
     def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:
-        environment = {"CARGO_TERM_COLOR": "never"}
         steps = []
         for target, chosen in _by_target(ids).items():
             names = dict.fromkeys("::".join(rust_parts(name)[1]) for name in chosen)
             command = f"{self.suite.narrowed} {shlex.join([*target, '--', '--exact', *names])}"
             argv = ("bash", "-c", command)
-            steps.append(SupervisorStep(argv=argv, timeout=timeout, env=environment, keep=8 * 1024**2))
+            steps.append(SupervisorStep(argv=argv, timeout=timeout, env=CARGO_ENVIRONMENT, keep=8 * 1024**2))
         return tuple(steps)
 
     def program(self, command: str, timeout: float) -> tuple[SupervisorStep, ...]:
-        environment = {"CARGO_TERM_COLOR": "never"}
-        return (SupervisorStep(argv=("bash", "-c", command), timeout=timeout, env=environment, keep=ALL_OUTPUT),)
+        return (SupervisorStep(argv=("bash", "-c", command), timeout=timeout, env=CARGO_ENVIRONMENT, keep=ALL_OUTPUT),)
 
     def read_all(self, answer: SupervisorAnswer) -> LauncherReport:
         (ended,) = answer.steps

@@ -211,12 +211,12 @@ def removed_conditions(language: str, old: bytes, new: bytes, *, only: bool = Fa
     old_lines, new_lines = old.split(b"\n"), new.split(b"\n")
     differences = hunks(b"\n".join(before), b"\n".join(after))
     lost = [each for hunk in differences for each in _lost(parts, hunk, after)]
-    deciding |= {row for each in lost for row in _old_rows(each)}
-    replaced = {row for each in differences if each.new_start < each.new_end for row in _old_rows(each)}
+    deciding |= {row for each in lost for row in each.old_rows}
+    replaced = {row for each in differences if each.new_start < each.new_end for row in each.old_rows}
     unused = unused_rows(old, new, replaced - deciding) if language == "python" else {}
     found = []
     for hunk in differences:
-        rows = _old_rows(hunk)
+        rows = hunk.old_rows
         pieces = [hunk] if len(differences) > 1 or not only else []
         for first, last in parts.branches:  # with a change beside them
             if rows.start <= first and last < rows.stop:
@@ -225,7 +225,7 @@ def removed_conditions(language: str, old: bytes, new: bytes, *, only: bool = Fa
                 pieces.append(Hunk(first, last, hunk.new_end, hunk.new_end))
         pieces += [each for each in lost if each.old_start in rows]
         for part in pieces:
-            rows = _old_rows(part)
+            rows = part.old_rows
             lines = [before[row].strip() for row in rows if before[row].strip() not in kept]
             if not lines or ((part != hunk or hunk.new_start < hunk.new_end) and deciding.isdisjoint(rows)):
                 continue
@@ -240,7 +240,7 @@ def replaced_data(old: bytes, new: bytes) -> list[NewCondition]:
     found = []
     old_lines, new_lines = old.split(b"\n"), new.split(b"\n")
     for hunk in hunks(old, new):
-        if gone := b"\n".join(old_lines[row] for row in _old_rows(hunk)).strip():
+        if gone := b"\n".join(old_lines[row] for row in hunk.old_rows).strip():
             back = _put_back(hunk, gone.partition(b"\n")[0], old_lines, new_lines, Unused())
             found.append(back._replace(start=min(len(new), back.start), end=min(len(new), back.end)))
     return found
@@ -249,13 +249,9 @@ def replaced_data(old: bytes, new: bytes) -> list[NewCondition]:
 def _put_back(part: Hunk, shown: bytes, old: Sequence[bytes], new: Sequence[bytes], idle: Unused) -> NewCondition:
     """The old lines of a difference in the place of the new ones; all lines are without their ends."""
     start, end = (sum(len(line) + 1 for line in new[:row]) for row in (part.new_start, part.new_end))
-    text = b"".join(old[row] + b"\n" for row in _old_rows(part)).decode("utf-8", "surrogateescape")
+    text = b"".join(old[row] + b"\n" for row in part.old_rows).decode("utf-8", "surrogateescape")
     says = f"{_shown(shown)} is put back as it was"
     return NewCondition("removed", part.new_start + 1, part.new_end, says, start, end, text, "", *idle)
-
-
-def _old_rows(part: Hunk) -> range:
-    return range(part.old_start, part.old_end)
 
 
 class _Part(NamedTuple):
@@ -328,7 +324,7 @@ def _lost(parts: _Parts, hunk: Hunk, after: Sequence[bytes]) -> Iterator[Hunk]:
     if hunk.new_start == hunk.new_end:
         return
     own, whole = b"\n".join(after[hunk.new_start : hunk.new_end]), b"\n".join(after)
-    inside = _old_rows(hunk)
+    inside = hunk.old_rows
     for call in parts.calls:
         if call.first in inside and call.end <= inside.stop and not _has(own, call.name.rpartition(b".")[2]):
             yield Hunk(call.first, call.end, hunk.new_start, hunk.new_start)

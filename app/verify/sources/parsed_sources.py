@@ -22,6 +22,10 @@ class Hunk(NamedTuple):
     new_start: int
     new_end: int
 
+    @property
+    def old_rows(self) -> range:
+        return range(self.old_start, self.old_end)
+
 
 def hunks(old: bytes, new: bytes) -> list[Hunk]:
     """The differences in order. If they would take too long to find, one hunk covers them all."""
