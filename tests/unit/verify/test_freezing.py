@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from app.core.verification import Outcome, SourceText, Specification
-from app.verify.proof import SpecificationBuilder, digest, file_of_test, issue_names_interface, sentence
+from app.verify.specification import SpecificationBuilder, digest, file_of_test, issue_names_interface, sentence
 from tests.support.memory_tree import MemoryTree
 from tests.support.no_sandboxes import unopened
 from tests.support.selected import Results, ScriptedRuns
