@@ -23,11 +23,10 @@ from app.server.context import ServerContext
 from app.server.github_access import connect
 from app.server.publisher import defaults_of
 from app.triggers.event_handler import EventHandler
-from app.triggers.fact_loader import read_config
-from app.triggers.github_clients import GitHubClients
 from app.triggers.poller import label_added
+from app.triggers.resources import GitHubClients, read_config
 from app.triggers.rules import LABEL
-from app.triggers.status_comment_recovery import is_at_work, last_status
+from app.triggers.status_comment_recovery import is_running, last_status
 
 Ordering = Literal["oldest", "priority", "given"]
 AT_WORK: Final = "agent-in-progress"
@@ -170,11 +169,11 @@ class IssueSweep:
         """Handle the label as if its webhook came now; returns the outcome."""
         if self._server_context is None:
             raise AgentFixError("Only a server has a database to add jobs to.")
-        issue, put_on = await self._reader.issue(number), await self._label_on(number)
-        if issue is None or put_on is None:
+        issue, added = await self._reader.issue(number), await self._label_on(number)
+        if issue is None or added is None:
             return "its label was removed"
         repository = await self._reader.repository()
-        event = label_added(self._installation, repository, issue, put_on)
+        event = label_added(self._installation, repository, issue, added)
         runner = EventHandler(self._github_clients, self._server_context, defaults_of(self._settings))
         return await runner.handle(event)
 
@@ -189,16 +188,16 @@ class IssueSweep:
         found = SweepCandidate(issue, None)
         if issue.pull_request or not issue.open or LABEL not in {label.casefold() for label in issue.labels}:
             return found
-        put_on, linked = await self._label_on(issue.number), await self._reader.linked_pull_requests(issue.number)
+        added, linked = await self._label_on(issue.number), await self._reader.linked_pull_requests(issue.number)
         ours = config.branch_for(slug="x", number=issue.number).removesuffix("x")
         branches = await self._reader.branches(ours)
         hands = set(issue.assignees)
         return SweepCandidate(
             issue,
-            None if put_on is None else await self._reader.may_write(put_on.actor.id),
+            None if added is None else await self._reader.may_write(added.actor.id),
             pull_request=linked[0].number if linked else None,
             branch=branches[0] if branches else "",
-            taken=bool(hands) and put_on is not None and put_on.actor.id not in hands,
+            taken=bool(hands) and added is not None and added.actor.id not in hands,
         )
 
     async def _lost_runs(self) -> tuple[SweepCandidate, ...]:
@@ -215,7 +214,7 @@ class IssueSweep:
         found = await last_status(self._reader, number, us, self._github_clients.app.now())
         if found is None or found[0].state not in WORKED_ON or not found[0].run:
             return False
-        return not await is_at_work(self._reader, found[0].run)
+        return not await is_running(self._reader, found[0].run)
 
     async def _label_on(self, number: int) -> IssueEvent | None:
         events = await self._reader.issue_events(number)

@@ -40,8 +40,8 @@ from app.publish.status_text import KEPT_ON_SERVER
 from app.publish.status_updater import StatusUpdater
 from app.repo.index.ranking import MAX_COMMITS
 from app.server.context import ServerContext
-from app.triggers.stores import ServerDefaults
-from app.triggers.triggers import TriggerLoops
+from app.triggers.loops import TriggerLoops
+from app.triggers.resources import ServerDefaults
 
 logger = logging.getLogger(__name__)
 

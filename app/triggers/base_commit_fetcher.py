@@ -24,8 +24,7 @@ from app.repo.git_command import GitError
 from app.repo.git_store import GitStore
 from app.repo.inspection import mentioned_fix
 from app.repo.merge import SideNames, merge
-from app.triggers.github_clients import GitHubClients
-from app.triggers.stores import Mirror, Stores
+from app.triggers.resources import GitHubClients, Mirror, Stores
 
 UNVERIFIED = "No test or check was run."
 REPOSITORIES_AT_ONCE = 2
@@ -197,13 +196,13 @@ class BaseCommitFetcher:
                 self._end(each, "error", failure)
             case RateLimited():
                 self._due[job] = failure.until
-                self._tell_waiting(each, failure)
+                self._report_waiting(each, failure)
             case _ if now - each.job.created_at > GIVE_UP_AFTER:
                 self._end(each, "error", failure)
             case _:
                 self._attempts[job] += 1
                 self._due[job] = now + min(SHORTEST * 2 ** min(self._attempts[job], 10), LONGEST)
-                self._tell_waiting(each, failure)
+                self._report_waiting(each, failure)
 
     def _end(self, each: JobWithContext, state: JobState, failure: Exception) -> None:
         reason = str(failure) or type(failure).__name__
@@ -212,7 +211,7 @@ class BaseCommitFetcher:
         self._stores.queue.end(each.job.id, state, reason)
         self._forget(each)
 
-    def _tell_waiting(self, each: JobWithContext, failure: Exception) -> None:
+    def _report_waiting(self, each: JobWithContext, failure: Exception) -> None:
         reason = "The repository's files cannot be fetched at the moment; agent-fix will try again."
         if each.row.reason != reason:
             self._stores.job_store().enter(each.job.id, each.row.state, reason)

@@ -14,7 +14,7 @@ from app.jobs.store import JobWithContext
 from app.jobs.trigger_log import Trigger
 from app.triggers.commands import AgentCommand, CommandOptions, Verb
 from app.triggers.events import CommentEvent, Event, EventSubject, ProgramCommand
-from app.triggers.github_clients import RepositoryContext
+from app.triggers.resources import RepositoryContext
 
 RequestAim = Literal[Verb, "answer", "fix_checks"]
 NotificationAim = Literal["stop", "no_access", "moved", "edited", "head_moved", "base_moved", "reconcile"]
@@ -48,7 +48,7 @@ class IssueState(Record):
 
     planned: bool = False
     """The newest job only made a plan, which can still be approved."""
-    resting: bool = False
+    rest_runs: bool = False
     """That job is published, and the rest of its suite is being run."""
     asked_at: datetime | None = None
     """When the request was made or the event happened, by GitHub's clock."""
@@ -187,5 +187,5 @@ def with_job(state: IssueState, job: JobWithContext | None) -> IssueState:
     if job is None:
         return state
     planned = job.row.state == "answered" and job.job_context.aim == "plan" and bool((job.row.result or {}).get("plan"))
-    known = {"job": job.job.id, "job_state": job.row.state, "planned": planned, "resting": job.waiting_for == "rest"}
+    known = {"job": job.job.id, "job_state": job.row.state, "planned": planned, "rest_runs": job.waiting_for == "rest"}
     return state.model_copy(update=known)

@@ -43,17 +43,16 @@ from app.triggers.events import (
     TriggerEvent,
     conflict_key,
 )
-from app.triggers.fact_loader import FactLoader, read_config
-from app.triggers.github_clients import GitHubClients, RepositoryContext
+from app.triggers.fact_loader import FactLoader
 from app.triggers.handlers import HANDLERS
 from app.triggers.handlers.base import CommandCall
 from app.triggers.handlers.lessons import forget_unmerged
 from app.triggers.handlers.rebase import merge_base_branch
 from app.triggers.job_creator import JobCreator, RetryLater, StateChanged
+from app.triggers.resources import GitHubClients, RepositoryContext, ServerDefaults, Stores, read_config
 from app.triggers.rules import PER_HOUR, WORK_LABELS, command_of, decide, handler_of, should_ignore
-from app.triggers.stores import ServerDefaults, Stores
 
-CALLED_OFF = {
+STOP_REASONS = {
     "unlabelled": "Its label was removed.",
     "issue_closed": "The issue was closed.",
     "issue_deleted": "The issue was deleted.",
@@ -97,7 +96,7 @@ class ChangeNotifications:
     def _notify(self, notification: Notification, *, open_to_us: bool) -> str:
         match notification.aim:
             case "stop":
-                reason, meant = CALLED_OFF.get(notification.rule, "It was cancelled."), self._meant(notification)
+                reason, meant = STOP_REASONS.get(notification.rule, "It was cancelled."), self._jobs_of(notification)
                 for each in meant:
                     self.stores.queue.stop(each.job.id, reason)
                 return f"stopped {len(meant)}"
@@ -107,18 +106,18 @@ class ChangeNotifications:
                 return self._note(notification, MOVED)
             case "no_access" | "moved":
                 # At once, without waiting for their processes, because nothing can be posted there any more.
-                end, meant = self.stores.queue.end, self._meant(notification)
+                end, meant = self.stores.queue.end, self._jobs_of(notification)
                 return f"no access {sum(end(each.job.id, 'no_access', NO_ACCESS) for each in meant)}"
         return notification.aim
 
     def _note(self, notification: Notification, text: str) -> str:
-        jobs, store = self._meant(notification), self.stores.job_store()
+        jobs, store = self._jobs_of(notification), self.stores.job_store()
         for each in jobs:
             if not any(row.kind == "note" and row.text == text for row in store.progress_since(each.job.id)):
                 store.add_progress(each.job.id, "note", text)
         return f"noted {len(jobs)}"
 
-    def _meant(self, notification: Notification) -> list[JobWithContext]:
+    def _jobs_of(self, notification: Notification) -> list[JobWithContext]:
         return [
             each
             for each in self.stores.job_queries.active_jobs(installation=notification.installation)
@@ -177,12 +176,12 @@ def _conflict_request(pull: PullRequest) -> JobRequest:
     )
 
 
-Local = TriggerEvent | StateChangeEvent | ChecksFailed | Pushed | RepositoryChanged
+EventInRepository = TriggerEvent | StateChangeEvent | ChecksFailed | Pushed | RepositoryChanged
 """Events of one repository."""
 CAPS = frozenset({"checks_cap", "reviews_cap"})
 """Rules that end with a person being asked to take over."""
 NEEDS_HUMAN = "agent-needs-human"
-MAX_LOOKS = 3
+MAX_DECISIONS = 3
 """How often an event is decided again because the state changed meanwhile."""
 
 
@@ -218,7 +217,7 @@ class EventHandler:
             recent = self._stores.triggers.recent_count
             if await asyncio.to_thread(recent, event.repository.id, event.actor.id) > PER_HOUR:
                 return "skip too_many: a flood"
-        for _ in range(MAX_LOOKS):
+        for _ in range(MAX_DECISIONS):
             try:
                 return await self._load_and_act(event, command)
             except StateChanged:
@@ -235,7 +234,7 @@ class EventHandler:
         repositories, self._closed = frozenset(self._closed), set()
         return repositories
 
-    async def _load_and_act(self, event: Local, command: AgentCommand | None) -> str:
+    async def _load_and_act(self, event: EventInRepository, command: AgentCommand | None) -> str:
         repo = await self._fact_loader.open(event)
         if repo is None:
             if isinstance(event, RepositoryChanged):

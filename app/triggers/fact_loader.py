@@ -4,20 +4,18 @@ One of them is how many pull requests of the bot are open, or will be, against t
 """
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
-from app.config.repository import SOURCE, OperatorDefaults, RepoConfig, parse_config
-from app.core.errors import ConfigError
+from app.config.repository import OperatorDefaults, RepoConfig
 from app.core.task import Person
 from app.github.base import NoAccess, TemporaryFailure
 from app.github.http_client import NotFoundOnGitHub
 from app.github.models import Account, ActorPermission, IssueEvent, PullRequest
 from app.github.permission import refusal
 from app.github.reader import RepositoryReader
-from app.jobs.store import JobQueries, JobWithContext
+from app.jobs.store import JobWithContext
 from app.jobs.trigger_log import Trigger
 from app.publish.status_text import early_key
 from app.triggers.commands import AgentCommand
@@ -42,33 +40,10 @@ from app.triggers.events import (
     TriggerEvent,
     key_of,
 )
-from app.triggers.github_clients import GitHubClients, RepositoryContext, if_accessible
 from app.triggers.handlers import HANDLERS
 from app.triggers.handlers.base import newest_job
-from app.triggers.stores import Stores
-
-
-def branches_in_use(
-    job_queries: JobQueries,
-    repository: int,
-    pulls: Iterable[PullRequest],
-    bot: int,
-    *,
-    waiting: bool = True,
-    except_issue: int = 0,
-) -> frozenset[str]:
-    """The branches of the bot's open pull requests, and of active jobs that will open one.
-
-    `waiting`: also of jobs that wait themselves; `except_issue` leaves out the jobs of an issue.
-    """
-    active = (
-        each.job.branch
-        for each in job_queries.active_jobs(repository=repository)
-        if each.job_context.opens_pull_request
-        and each.job_context.issue_ref.number != except_issue
-        and (waiting or each.waiting_for != "pull_requests")
-    )
-    return frozenset({*(each.head_branch for each in pulls if each.author == bot), *active})
+from app.triggers.job_creator import branches_in_use
+from app.triggers.resources import GitHubClients, RepositoryContext, Stores, if_accessible, read_config
 
 
 def job_behind(
@@ -89,9 +64,9 @@ def job_behind(
     return here
 
 
-BEGINS = frozenset(verb for verb, handler in HANDLERS.items() if handler.asks_for_work)
+STARTING_VERBS = frozenset(verb for verb, handler in HANDLERS.items() if handler.asks_for_work)
 """Verbs by which work is asked for: a stop that was said before one of them does not stop it."""
-ENDS = frozenset(verb for verb, handler in HANDLERS.items() if handler.ends_work)
+STOPPING_VERBS = frozenset(verb for verb, handler in HANDLERS.items() if handler.ends_work)
 
 T = TypeVar("T")
 
@@ -148,7 +123,7 @@ class FactLoader:
         if isinstance(event, ProgramCommand):
             return event.request.at, False
         issue_events = await repo.reader.issue_events(event.subject.number)
-        such = [each for each in issue_events if _is_such(each, event)]
+        such = [each for each in issue_events if _matches(each, event)]
         by_actor = [each for each in such if each.actor.id == event.actor.id]
         if not by_actor:
             raise TemporaryFailure("The label or assignment is not among the issue's events yet.")
@@ -210,8 +185,8 @@ class FactLoader:
         job = HANDLERS[command.verb].find_job(self._stores.job_queries, repository, number)
         known = {
             "asked_at": trigger.at,
-            "begun_at": triggers.newest_accepted(repository, number, BEGINS),
-            "stopped_at": triggers.newest_accepted(repository, number, ENDS),
+            "begun_at": triggers.newest_accepted(repository, number, STARTING_VERBS),
+            "stopped_at": triggers.newest_accepted(repository, number, STOPPING_VERBS),
             "recent_requests": triggers.recent_count(repository, event.actor.id),
             "follow_ups": self._stores.job_queries.follow_up_count(repository, number),
         }
@@ -268,7 +243,9 @@ class FactLoader:
         job = await asyncio.to_thread(job_behind, pulled, job, repo.ours.user, self._stores)
         state = with_job(facts.state, job)
         if trigger is not None:
-            newest_start = await asyncio.to_thread(self._stores.triggers.newest_accepted, repository, number, BEGINS)
+            newest_start = await asyncio.to_thread(
+                self._stores.triggers.newest_accepted, repository, number, STARTING_VERBS
+            )
             state = state.model_copy(update={"asked_at": trigger.at, "begun_at": newest_start})
         return replace(facts, job=job, issue=issue, pull=pulled if issue else None, state=state)
 
@@ -298,15 +275,6 @@ class FactLoader:
         return await reader.pull_request_of(event.head_ref) if event.head_ref else None
 
 
-async def read_config(reader: RepositoryReader, operator: OperatorDefaults) -> RepoConfig | ConfigError:
-    """The default branch's configuration over the operator's defaults, whatever a pull request contains."""
-    text = await reader.file(SOURCE)
-    try:
-        return operator.apply_to(parse_config(text) if text is not None else RepoConfig())
-    except ConfigError as error:
-        return error
-
-
 async def _current_text(event: TriggerEvent, reader: RepositoryReader) -> str | None:
     """The comment's or review's current text; None if it was deleted or dismissed."""
     match event:
@@ -326,7 +294,7 @@ async def _nothing() -> None:
     return None
 
 
-def _is_such(issue_event: IssueEvent, event: LabelAdded | LabelRemoved | Assigned) -> bool:
+def _matches(issue_event: IssueEvent, event: LabelAdded | LabelRemoved | Assigned) -> bool:
     if isinstance(event, Assigned):
         return issue_event.event == "assigned" and issue_event.assignee == event.assignee
     name = "labeled" if isinstance(event, LabelAdded) else "unlabeled"

@@ -1,17 +1,20 @@
-"""Creates jobs: from a request to the stored job, or to a reply that says why there is none.
+"""Creates jobs: from a request to the stored job, or to a reply that says why there is none; and releases waiting ones.
 
 `JobDraft` has the pure rules for which setting takes precedence: the command, the repository, the server.
 """
 
 import asyncio
+import logging
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from app.config.repository import (
     DIRECTORY,
     NO_OVERRIDES,
+    OperatorDefaults,
     Override,
     Overrides,
     RepoConfig,
@@ -36,8 +39,11 @@ from app.core.task import (
 )
 from app.core.text import one_line, visible
 from app.github.base import NeedsHumanAction
+from app.github.models import PullRequest
+from app.github.reader import RepositoryReader
 from app.jobs.context import JobAim, JobContext, PublishTarget
 from app.jobs.queue import ORDINARY, URGENT
+from app.jobs.store import JobQueries
 from app.pipeline.lessons.recall import failed_attempts
 from app.publish import replies
 from app.publish.body_edits import holds_commits_of_a_fork
@@ -46,16 +52,18 @@ from app.publish.outbox import StaleEpoch
 from app.repo.git_format import is_full_id
 from app.repo.inspection import slug
 from app.triggers.decisions import JobRequest, TriggerAnswer, TriggerContext
-from app.triggers.github_clients import RepositoryContext
 from app.triggers.prompt_context import PromptContext, load_prompt_context
-from app.triggers.stores import ServerDefaults, Stores
+from app.triggers.resources import GitHubClients, RepositoryContext, ServerDefaults, Stores, read_config
 
 REVIEW_REQUEST = "A review requests changes: address its threads."
 FIX_OPEN_CHECKS = "Address what is open on this pull request: its review threads and its failing checks."
 PRIORITIES = {"ask": 0, "plan": 0, "fix_checks": 2}
 """Lower is sooner; all else is ordinary, unless it is urgent."""
+EVERY = timedelta(minutes=1)
+"""How often a repository with waiting jobs is looked at: a job that ended without a pull request sends no webhook."""
 MAX_EARLIER = 10
 """Jobs of the issue among which failed attempts are looked for."""
+logger = logging.getLogger(__name__)
 
 
 class RetryLater(AgentFixError):  # noqa: N818  # a wait
@@ -138,15 +146,15 @@ class JobDraft:
         )
 
     def job_context(self) -> JobContext:
-        request, repository, found = self.request, self.context.repo.repository, self.context.facts
-        target, pull = self._publish_target(), found.pull
+        request, repository, facts = self.request, self.context.repo.repository, self.context.facts
+        target, pull = self._publish_target(), facts.pull
         fork = pull is not None and holds_commits_of_a_fork(pull, repository.id)
         return JobContext(
             issue_ref=self.context.issue_ref,
             aim="follow_up" if self.aim == "fix" and pull is not None else self.aim,
             trigger=request.trigger,
             login=self.context.trigger.login,
-            app=found.via or (found.requester.app if found.requester else None),
+            app=facts.via or (facts.requester.app if facts.requester else None),
             author=self.context.repo.ours.person,
             config=self.config.model_copy(update={"ci": "manual"}) if fork else self.config,
             publish_target=target,
@@ -161,8 +169,8 @@ class JobDraft:
         )
 
     def _task(self) -> Task:
-        request, repository, found = self.request, self.context.repo.repository, self.context.facts
-        subject, pull = request.subject, found.pull
+        request, repository, facts = self.request, self.context.repo.repository, self.context.facts
+        subject, pull = request.subject, facts.pull
         issue = issue_of(subject.title, subject.body, number=self.context.trigger.number, labels=subject.labels)
         kind = self.kind()
         if self.aim == "revise":
@@ -179,7 +187,7 @@ class JobDraft:
             base=self.base,
             base_ref=pull.head_branch if pull else repository.default_branch,
             slug=slug(issue.title),
-            requester=found.requester.person if found.requester else None,
+            requester=facts.requester.person if facts.requester else None,
             origin=TaskOrigin(
                 installation=self.context.repo.installation,
                 repository=repository.id,
@@ -248,6 +256,29 @@ def as_before(request: JobRequest, former: Job) -> JobRequest:
     prompt = options.prompt or former.task.prompt or None
     kept = {"kind": options.kind or explicitly_requested_kind(former.task), "attempts": attempts, "prompt": prompt}
     return request.model_copy(update={"options": options.model_copy(update=kept)})
+
+
+def branches_in_use(
+    job_queries: JobQueries,
+    repository: int,
+    pulls: Iterable[PullRequest],
+    bot: int,
+    *,
+    waiting: bool = True,
+    except_issue: int = 0,
+) -> frozenset[str]:
+    """The branches of the bot's open pull requests, and of active jobs that will open one.
+
+    `waiting`: also of jobs that wait themselves; `except_issue` leaves out the jobs of an issue.
+    """
+    active = (
+        each.job.branch
+        for each in job_queries.active_jobs(repository=repository)
+        if each.job_context.opens_pull_request
+        and each.job_context.issue_ref.number != except_issue
+        and (waiting or each.waiting_for != "pull_requests")
+    )
+    return frozenset({*(each.head_branch for each in pulls if each.author == bot), *active})
 
 
 def is_full(job_context: JobContext, in_use: int) -> bool:
@@ -380,3 +411,57 @@ async def _tip(repo: RepositoryContext) -> str | None:
         return await repo.reader.head(repo.repository.default_branch)
     except NeedsHumanAction:  # GitHub's answer for an empty repository
         return None
+
+
+class PullRequestLimit:
+    """Looks at repositories with waiting jobs, and releases as many as the limit allows."""
+
+    def __init__(self, github_clients: GitHubClients, stores: Stores, operator: OperatorDefaults) -> None:
+        self._github_clients = github_clients
+        self._stores = stores
+        self._operator = operator
+        self._due: dict[int, datetime] = {}
+
+    def look_at(self, repository: int) -> None:
+        """Look at this repository next: one of its pull requests was closed."""
+        self._due.pop(repository, None)
+
+    async def release_due(self) -> int:
+        """Look at the repositories that are due; returns how many jobs were released."""
+        waiting: dict[int, list[tuple[str, JobContext]]] = {}
+        for job_id, job_context in await asyncio.to_thread(self._stores.job_queries.waiting_for_pull_requests):
+            waiting.setdefault(job_context.issue_ref.repository, []).append((job_id, job_context))
+        now, released = self._stores.clock(), 0
+        self._due = {repository: due for repository, due in self._due.items() if repository in waiting}
+        for repository, found in waiting.items():
+            if self._due.get(repository, now) <= now:
+                self._due[repository] = now + EVERY
+                released += await self._release(found)
+        return released
+
+    async def _release(self, waiting: list[tuple[str, JobContext]]) -> int:
+        place = waiting[0][1].issue_ref
+        reader, released = self._github_clients.for_issue(place), 0
+        try:
+            for job_id, job_context in waiting[: await self._free(reader, waiting[0][1], len(waiting))]:
+                # What was merged meanwhile is what the work has to start from.
+                base = await reader.head(job_context.base_ref) if job_context.pull is None else None
+                released += await asyncio.to_thread(self._stores.queue.end_wait, job_id, base or "")
+        except AgentFixError as error:  # the next look may succeed; access that was lost ends the jobs elsewhere
+            logger.warning("jobs of %s/%s wait on: %s", place.owner, place.name, error.message)
+        return released
+
+    async def _free(self, reader: RepositoryReader, first: JobContext, wanted: int) -> int:
+        """How many more pull requests may be opened, up to `wanted`."""
+        found = await read_config(reader, self._operator)
+        config = found if isinstance(found, RepoConfig) else first.config  # that of its request was valid
+        if config.max_open_pull_requests is None:
+            return wanted
+        bot = (await self._github_clients.ourselves(reader)).user
+        queries, repository, pulls = (
+            self._stores.job_queries,
+            first.issue_ref.repository,
+            await reader.open_pull_requests(),
+        )
+        in_use = await asyncio.to_thread(branches_in_use, queries, repository, pulls, bot, waiting=False)
+        return max(config.max_open_pull_requests - len(in_use), 0)

@@ -45,9 +45,8 @@ from app.triggers.events import (
     comment_key,
     label_key,
 )
-from app.triggers.github_clients import GitHubClients, RepositoryContext, if_accessible
+from app.triggers.resources import GitHubClients, RepositoryContext, Stores, if_accessible
 from app.triggers.rules import CHANGES_REQUESTED, LABEL, WORK_LABELS, starts_job
-from app.triggers.stores import Stores
 
 MAX_REPOSITORIES = 60
 """Repositories of one installation per round; those polled longest ago come first."""
@@ -78,14 +77,14 @@ def subject_of(issue: GitHubIssue) -> EventSubject:
     )
 
 
-def label_added(installation: int, repository: Repository, issue: GitHubIssue, put_on: IssueEvent) -> LabelAdded:
+def label_added(installation: int, repository: Repository, issue: GitHubIssue, added: IssueEvent) -> LabelAdded:
     """The event of a label, as its webhook would tell."""
     return LabelAdded(
         installation=installation,
         repository=repository,
-        actor=put_on.actor,
+        actor=added.actor,
         subject=subject_of(issue),
-        label=put_on.label,
+        label=added.label,
     )
 
 
@@ -145,8 +144,8 @@ class RepositoryPoll:
             if issue.number in working or not any(map(starts_job, issue.labels)):
                 continue
             issue_events = await reader.issue_events(issue.number)
-            put_on = [each for each in issue_events if each.event == "labeled" and starts_job(each.label)]
-            newest = {each.label: each for each in put_on if each.label in issue.labels}
+            added = [each for each in issue_events if each.event == "labeled" and starts_job(each.label)]
+            newest = {each.label: each for each in added if each.label in issue.labels}
             for each in newest.values():  # somebody without the permission may have added another one since
                 if not await self._is_decided(label_key(self._repo.repository.id, issue.number, each.at)):
                     yield label_added(self._repo.installation, self._repo.repository, issue, each)
@@ -258,7 +257,7 @@ class Poller:
         """Poll one installation, for example a new one."""
         for installation in await self._registration.installations():
             if installation.id == number and installation.suspended_at is None:
-                await self._carefully(self._look_into(number), f"installation {number}")
+                await self._carefully(self._poll_installation(number), f"installation {number}")
 
     async def _carefully(self, poll: Awaitable[None], what: str) -> bool:
         """Log a failed request; False if GitHub wants us to stop, so that the installation is skipped."""
@@ -300,9 +299,9 @@ class Poller:
             of_it = [each for each in running_jobs if each.job_context.issue_ref.installation == number]
             await self._carefully(self._end_without_access(number, of_it), f"installation {number}")
         for number in sorted(active):
-            await self._carefully(self._look_into(number), f"installation {number}")
+            await self._carefully(self._poll_installation(number), f"installation {number}")
 
-    async def _look_into(self, installation: int) -> None:
+    async def _poll_installation(self, installation: int) -> None:
         opened = await self._registration.repositories(installation)
         running_jobs = await asyncio.to_thread(self._stores.job_queries.active_jobs, installation)
         listed = {each.id for each in opened}
@@ -313,7 +312,7 @@ class Poller:
             if repository.archived:
                 continue
             here = [each for each in running_jobs if each.job_context.issue_ref.repository == repository.id]
-            poll = self._look_at(installation, repository, poll_cursors.get(repository.id), here)
+            poll = self._poll_repository(installation, repository, poll_cursors.get(repository.id), here)
             if not await self._carefully(poll, f"{repository.owner}/{repository.name}"):
                 return
 
@@ -329,7 +328,7 @@ class Poller:
             )
             await self._handle(event)
 
-    async def _look_at(
+    async def _poll_repository(
         self, installation: int, repository: Repository, polled: datetime | None, running_jobs: list[JobWithContext]
     ) -> None:
         self._repositories += 1

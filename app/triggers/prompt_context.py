@@ -22,7 +22,7 @@ from app.github.models import (
 from app.github.reader import FAILED
 from app.jobs.context import ThreadRef
 from app.triggers.decisions import JobRequest, TriggerContext
-from app.triggers.github_clients import RepositoryContext, if_accessible
+from app.triggers.resources import RepositoryContext, if_accessible
 
 Rank = Literal["asked", "maintainer", "opened", "other"]
 TITLES: dict[Rank, str] = {
@@ -259,7 +259,7 @@ async def load_prompt_context(request: JobRequest, trigger_context: TriggerConte
         reader.reviews(number, before),
         reader.changed_files(number),
         reader.commits(number),
-        reader.review_threads(number, before, including=is_asking(request), review=review_of(request)),
+        reader.review_threads(number, before, including=asking_comments(request), review=review_of(request)),
         if_accessible(reader.checks(pull.head)),
     )
     open_threads = tuple(each for each in threads if not each.resolved)
@@ -306,7 +306,7 @@ async def _may_write(repo: RepositoryContext, author: int) -> bool:
         return False
 
 
-def is_asking(request: JobRequest) -> tuple[int, ...]:
+def asking_comments(request: JobRequest) -> tuple[int, ...]:
     """Comments whose threads are shown even without earlier comments."""
     kind, _, number = request.trigger.partition(":")
     return (int(number), request.thread.comment) if kind == "review_comment" and request.thread else ()

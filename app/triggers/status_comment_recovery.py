@@ -29,18 +29,16 @@ from app.repo.git_format import is_full_id
 from app.triggers.commands import parse
 from app.triggers.decisions import EventFacts, IssueState, JobRequest, TriggerContext
 from app.triggers.events import CommentEvent, TriggerEvent
-from app.triggers.fact_loader import read_config
-from app.triggers.github_clients import GitHubClients, RepositoryContext
 from app.triggers.job_creator import JobDraft
 from app.triggers.prompt_context import PromptContext, load_prompt_context
+from app.triggers.resources import GitHubClients, RepositoryContext, ServerDefaults, Stores, read_config
 from app.triggers.rules import destination_of
-from app.triggers.stores import ServerDefaults, Stores
 
 AGAIN: Final = (
     "A new workflow run has nothing of the earlier one, so the job starts again, with the comments since then."
 )
 ENDED_WITHOUT_REPORT: Final = "Its workflow run ended without a report."
-_RECALLED: Final = frozenset({"awaiting_approval", "answered", "needs_input", "paused", *WORKED_ON})
+_RECOVERABLE: Final = frozenset({"awaiting_approval", "answered", "needs_input", "paused", *WORKED_ON})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +70,10 @@ class StatusCommentRecovery:
         reader = self.github_clients.for_repository(event.installation, event.repository)
         repo = await self.github_clients.context_of(reader, await reader.repository())
         found = await last_status(reader, event.subject.number, repo.ours.user, self.stores.clock())
-        if found is None or found[0].state not in _RECALLED:
+        if found is None or found[0].state not in _RECOVERABLE:
             return None
         status, address = found
-        elsewhere = status.state in WORKED_ON and status.run != self.run and await is_at_work(reader, status.run)
+        elsewhere = status.state in WORKED_ON and status.run != self.run and await is_running(reader, status.run)
         drafted = await self._drafted(event, repo, status)
         if drafted is None:
             return None
@@ -146,7 +144,7 @@ class StatusCommentRecovery:
         self.recovered_jobs.write(job, job_context, state, dumped, reason=reason, posted=known)
         outbox = self.stores.outbox
         outbox.add(job.id, 0, job_context.issue_ref, UpdateStatusComment(body=status.state))
-        claim = outbox.claim(f"{this_process()}:recollecting")
+        claim = outbox.claim(f"{this_process()}:recovery")
         if claim is not None:  # it is the only one there is
             outbox.done(claim, Receipt(url=address))
 
@@ -172,7 +170,7 @@ def rounds_in(comments: Iterable[IssueComment], bot_id: int, authorised: Set[int
     return follow_ups
 
 
-async def is_at_work(reader: RepositoryReader, run: int) -> bool:
+async def is_running(reader: RepositoryReader, run: int) -> bool:
     """Whether a workflow's run has not ended yet."""
     found = await reader.api.find(WorkflowRunResponse, GET_RUN, run) if run else None
     return found is not None and found.status != "completed"

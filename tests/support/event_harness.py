@@ -22,8 +22,8 @@ from app.jobs.trigger_log import StoredMessage
 from app.publish.effects import EFFECT_ADAPTER, AddReaction, Effect, Receipt, UpdateStatusComment
 from app.repo.git_store import GitStore
 from app.server.receiver import receiver
-from app.triggers.stores import ServerDefaults, Stores
-from app.triggers.triggers import TriggerLoops
+from app.triggers.loops import TriggerLoops
+from app.triggers.resources import ServerDefaults, Stores
 from tests.support.databases import database
 from tests.support.github.fake import FakeGitHubSetup, make_fake_github, served
 from tests.support.github.webhooks import Hooks

@@ -21,7 +21,7 @@ from app.triggers.handlers.base import (
 )
 from app.triggers.handlers.resume import resume
 from app.triggers.job_creator import RetryLater
-from app.triggers.prompt_context import comments_in, is_about, is_asking, refs_of, review_of
+from app.triggers.prompt_context import asking_comments, comments_in, is_about, refs_of, review_of
 
 MAX_MESSAGE = 20_000
 """Characters of one message to a job."""
@@ -85,7 +85,7 @@ async def _message(call: CommandCall) -> str:
     if request.thread is None and not review:
         return request.text
     threads = await context.repo.reader.review_threads(
-        context.trigger.number, context.trigger.at, including=is_asking(request), review=review
+        context.trigger.number, context.trigger.at, including=asking_comments(request), review=review
     )
     refs = refs_of(each for each in threads if not each.resolved and is_about(request, each))
     if refs and job.job_context.publish_target != "nowhere":

@@ -16,7 +16,7 @@ def _find_job(queries: JobQueries, repository: int, number: int) -> JobWithConte
 
 
 def _refuse(facts: EventFacts) -> Reply | None:
-    if facts.state.working or facts.state.resting:
+    if facts.state.working or facts.state.rest_runs:
         return None
     return Reply(rule="nothing_to_act_on", text="No job is running.", suggestion="/agent status")
 

@@ -292,9 +292,9 @@ def test_commands_that_need_a_job_say_when_there_is_none(job_state: JobState | N
 
 
 def test_stop_ends_the_rest_of_a_published_jobs_suite() -> None:
-    found = order(ask("/agent stop", state(job="j1", job_state="pr_opened", resting=True)))
+    found = order(ask("/agent stop", state(job="j1", job_state="pr_opened", rest_runs=True)))
     assert found.aim == "stop"
-    again = order(ask("/agent use a dict", state(job="j1", job_state="pr_opened", resting=True)))
+    again = order(ask("/agent use a dict", state(job="j1", job_state="pr_opened", rest_runs=True)))
     assert again.aim == "fix", "work may begin beside it"
 
 

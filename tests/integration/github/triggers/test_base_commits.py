@@ -10,7 +10,7 @@ from app.core.job import JobResult
 from app.core.patch import Patch
 from app.publish.effects import PushCommits
 from app.repo.git_store import GitStore
-from app.triggers.triggers import TriggerLoops
+from app.triggers.loops import TriggerLoops
 from tests.support.event_harness import DEFAULTS, EventHarness, event_harness, mirrors
 from tests.support.github.faults import Fault
 from tests.support.github.world import Issue

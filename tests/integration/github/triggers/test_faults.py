@@ -9,7 +9,7 @@ from app.jobs.inbox import Delivery
 from app.jobs.job_actions import ProgramRequest
 from app.jobs.queue import QueueLimits
 from app.triggers.events import Event
-from app.triggers.triggers import DeliveryWorker
+from app.triggers.loops import DeliveryWorker
 from tests.support.event_harness import EventHarness
 from tests.support.github.faults import Fault
 from tests.support.github.views import pull_view

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from app.config.repository import OperatorDefaults, RepoConfig
 from app.core.errors import AgentFixError
 from app.core.job import JobState
 from app.core.text import listed, one_line
@@ -16,18 +15,15 @@ from app.github.base import NeedsHumanAction, NoAccess, RateLimited, TemporaryFa
 from app.github.connection import AppConnection, Connection
 from app.github.models import Account, GitHubIssue
 from app.github.reader import RepositoryReader, ensure_issue
-from app.jobs.context import JobContext
 from app.jobs.inbox import LEASE, PROGRAM_EVENT, ClaimedDelivery, Delivery, Inbox, InboxError
 from app.jobs.job_actions import JobRequests, ProgramRequest
 from app.jobs.leases import this_process
 from app.triggers.base_commit_fetcher import BaseCommitFetcher
 from app.triggers.event_handler import EventHandler
 from app.triggers.events import Event, IgnoredReason, InstallationChanged, ProgramCommand, decode, read
-from app.triggers.fact_loader import branches_in_use, read_config
-from app.triggers.github_clients import GitHubClients, RepositoryContext
-from app.triggers.job_creator import RetryLater
+from app.triggers.job_creator import PullRequestLimit, RetryLater
 from app.triggers.poller import Poller, subject_of
-from app.triggers.stores import Mirror, ServerDefaults, Stores
+from app.triggers.resources import GitHubClients, Mirror, RepositoryContext, ServerDefaults, Stores
 
 MAX_TITLE = 256
 SHOWN = 20
@@ -37,13 +33,11 @@ MAX_CLAIMED = 40
 RETRY_UNCOUNTED_FOR = timedelta(days=1)
 """While GitHub is down, attempts at a delivery are not counted for so long."""
 SHORTEST, LONGEST = timedelta(seconds=2), timedelta(minutes=5)
-AFTER_A_FAULT = timedelta(seconds=30)
+RETRY_AFTER_FAULT = timedelta(seconds=30)
 Handle = Callable[[Event], Awaitable[str]]
 Content = Event | ProgramRequest | IgnoredReason
 """What a delivery contains: an event, a program's request (which no webhook can make), or why it is ignored."""
 PULL_REQUESTS_PER_LOOKUP = 20
-EVERY = timedelta(minutes=1)
-"""How often a repository with waiting jobs is looked at: a job that ended without a pull request sends no webhook."""
 logger = logging.getLogger(__name__)
 
 
@@ -219,7 +213,7 @@ class DeliveryWorker:
         elif isinstance(outcome, Exception):
             logger.error("delivery %s failed", claimed.delivery.id, exc_info=outcome)
             reason = f"{type(outcome).__name__}"
-            await asyncio.to_thread(self._inbox.put_back, claimed, reason, AFTER_A_FAULT)
+            await asyncio.to_thread(self._inbox.put_back, claimed, reason, RETRY_AFTER_FAULT)
         else:
             raise outcome
 
@@ -265,60 +259,6 @@ def _order_key(content: Content) -> int:
     if isinstance(content, ProgramRequest):
         return hash(content.repository.casefold())
     return -content.installation if isinstance(content, InstallationChanged) else content.repository.id
-
-
-class PullRequestLimit:
-    """Looks at repositories with waiting jobs, and releases as many as the limit allows."""
-
-    def __init__(self, github_clients: GitHubClients, stores: Stores, operator: OperatorDefaults) -> None:
-        self._github_clients = github_clients
-        self._stores = stores
-        self._operator = operator
-        self._due: dict[int, datetime] = {}
-
-    def look_at(self, repository: int) -> None:
-        """Look at this repository next: one of its pull requests was closed."""
-        self._due.pop(repository, None)
-
-    async def release_due(self) -> int:
-        """Look at the repositories that are due; returns how many jobs were released."""
-        waiting: dict[int, list[tuple[str, JobContext]]] = {}
-        for job_id, job_context in await asyncio.to_thread(self._stores.job_queries.waiting_for_pull_requests):
-            waiting.setdefault(job_context.issue_ref.repository, []).append((job_id, job_context))
-        now, released = self._stores.clock(), 0
-        self._due = {repository: due for repository, due in self._due.items() if repository in waiting}
-        for repository, found in waiting.items():
-            if self._due.get(repository, now) <= now:
-                self._due[repository] = now + EVERY
-                released += await self._release(found)
-        return released
-
-    async def _release(self, waiting: list[tuple[str, JobContext]]) -> int:
-        place = waiting[0][1].issue_ref
-        reader, released = self._github_clients.for_issue(place), 0
-        try:
-            for job_id, job_context in waiting[: await self._free(reader, waiting[0][1], len(waiting))]:
-                # What was merged meanwhile is what the work has to start from.
-                base = await reader.head(job_context.base_ref) if job_context.pull is None else None
-                released += await asyncio.to_thread(self._stores.queue.end_wait, job_id, base or "")
-        except AgentFixError as error:  # the next look may succeed; access that was lost ends the jobs elsewhere
-            logger.warning("jobs of %s/%s wait on: %s", place.owner, place.name, error.message)
-        return released
-
-    async def _free(self, reader: RepositoryReader, first: JobContext, wanted: int) -> int:
-        """How many more pull requests may be opened, up to `wanted`."""
-        found = await read_config(reader, self._operator)
-        config = found if isinstance(found, RepoConfig) else first.config  # that of its request was valid
-        if config.max_open_pull_requests is None:
-            return wanted
-        bot = (await self._github_clients.ourselves(reader)).user
-        queries, repository, pulls = (
-            self._stores.job_queries,
-            first.issue_ref.repository,
-            await reader.open_pull_requests(),
-        )
-        in_use = await asyncio.to_thread(branches_in_use, queries, repository, pulls, bot, waiting=False)
-        return max(config.max_open_pull_requests - len(in_use), 0)
 
 
 class TriggerLoops:
