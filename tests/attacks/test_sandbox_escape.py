@@ -337,7 +337,7 @@ class TestSetupDirectories:
     ) -> None:
         spec = SandboxSpec("built", filler({"packages/a/package.json": b"{}"}), self.SETUP)
         async with opened(provider, spec):
-            machine = replace((await provider.survey()).machine, overlays=False)
+            machine = replace(await provider.survey(), overlays=False)
         layer = await ensure_layer(machine, spec, tmp_path / "caches", environment={})
         assert layer is not None
         for key in ("first", "second"):
@@ -560,7 +560,7 @@ def _frozen(caller: int) -> tuple[list[int], list[int]]:
 async def test_an_orphan_is_ended_and_a_running_sandbox_is_not(
     provider: BubblewrapProvider, sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    machine = (await provider.survey()).machine
+    machine = await provider.survey()
     begun = asyncio.Event()
     running = asyncio.create_task(
         sandbox.exec(["/bin/sh", "-c", "echo; exec sleep 300"], timeout=300, on_output=lambda _: begun.set())

@@ -110,6 +110,8 @@ class HostMachine:
     python: str
     overlays: bool = False
     """True if bwrap can put a writable layer over a directory here."""
+    left_out: tuple[str, ...] = ()
+    """Sentences about toolchains that a sandbox does not show."""
 
     @property
     def owner(self) -> int | None:

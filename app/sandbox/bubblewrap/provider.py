@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -241,22 +241,14 @@ def _write_etc(directory: Path, files: dict[str, bytes], directories: list[str])
 TOP_LEVEL = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
-@dataclass(frozen=True, slots=True)
-class HostSurvey:
-    """The machine, and notes on what it has that a sandbox does not show."""
-
-    machine: HostMachine
-    left_out: tuple[str, ...]
-
-
-def survey_host(caches: Path, environment: Mapping[str, str], private: tuple[Path, ...]) -> HostSurvey:
+def survey_host(caches: Path, environment: Mapping[str, str], private: tuple[Path, ...]) -> HostMachine:
     """Blocking. `caches` receives the generated /etc; `environment` is the host's (PATH, HOME, version managers')."""
     privileged = os.geteuid() == 0
     caches.mkdir(mode=0o700, parents=True, exist_ok=True)
     bwrap, overlays = choose_bwrap(caches)
     toolchains = find_toolchains(environment, private)
     top_level = [Path("/", name) for name in TOP_LEVEL]
-    machine = HostMachine(
+    return HostMachine(
         programs=HostPrograms(bwrap, *map(system_program, ("setpriv", "prlimit", "env"))),
         privileged=privileged,
         links=tuple((str(top.readlink()), str(top)) for top in top_level if top.is_symlink()),
@@ -268,8 +260,8 @@ def survey_host(caches: Path, environment: Mapping[str, str], private: tuple[Pat
         path=toolchains.path,
         python=_find_python(toolchains.path),
         overlays=overlays,
+        left_out=toolchains.left_out,
     )
-    return HostSurvey(machine, toolchains.left_out)
 
 
 def _find_python(path: tuple[str, ...]) -> str:
@@ -331,23 +323,23 @@ class BubblewrapProvider:
         self._root = root.resolve()
         self._caches = caches.resolve()
         self._environment = dict(environment or {})
-        self._surveyed: asyncio.Future[HostSurvey] | None = None
+        self._surveyed: asyncio.Future[HostMachine] | None = None
 
     async def check(self) -> tuple[DoctorCheck, ...]:
         try:
-            surveyed = await self.survey()
+            machine = await self.survey()
         except SandboxError as error:
             return (
                 DoctorCheck("start", ok=False, detail=error.message, repair=start_repair(host_conditions(), error)),
             )
         home = self._environment.get("HOME", "")
         private = (str(self._root), str(self._caches), *((f"{home}/.ssh", f"{home}/.config") if home else ()))
-        context = ProbeContext(surveyed.machine.python, private, frozenset(dict(WORK_ENVIRONMENT)))
+        context = ProbeContext(machine.python, private, frozenset(dict(WORK_ENVIRONMENT)))
         proofs = await checks(self.launch, context)
-        tools = "; ".join(surveyed.left_out)
+        tools = "; ".join(machine.left_out)
         return (
             *proofs,
-            DoctorCheck("toolchains", ok=True, detail=tools or ":".join(surveyed.machine.path) or "those in /usr"),
+            DoctorCheck("toolchains", ok=True, detail=tools or ":".join(machine.path) or "those in /usr"),
         )
 
     async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
@@ -356,7 +348,7 @@ class BubblewrapProvider:
 
     async def launch(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
         """Open without the check of its properties; for the doctor."""
-        machine = (await self.survey()).machine
+        machine = await self.survey()
         host_directory = HostDirectory(self._root, spec.key, machine.owner)
         ensure = partial(ensure_layer, machine, caches=self._caches, environment=self._environment, on_output=on_output)
         layer = await ensure(spec)
@@ -366,17 +358,17 @@ class BubblewrapProvider:
         await asyncio.to_thread(_prepare, host_directory, spec, layer, overlays=machine.overlays)
         return BubblewrapSandbox(machine, spec, host_directory, layer, tools)
 
-    async def survey(self) -> HostSurvey:
+    async def survey(self) -> HostMachine:
         """This machine's survey; made once."""
         if self._surveyed is None:
             self._surveyed = asyncio.ensure_future(asyncio.to_thread(self._survey))
         return await asyncio.shield(self._surveyed)
 
-    def _survey(self) -> HostSurvey:
+    def _survey(self) -> HostMachine:
         sweep()
-        surveyed = survey_host(self._caches, self._environment, (self._root, self._caches))
-        end_orphans(surveyed.machine)
-        return surveyed
+        machine = survey_host(self._caches, self._environment, (self._root, self._caches))
+        end_orphans(machine)
+        return machine
 
 
 def _prepare(host_directory: HostDirectory, spec: SandboxSpec, layer: SetupLayer | None, *, overlays: bool) -> None:

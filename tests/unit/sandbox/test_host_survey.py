@@ -159,13 +159,13 @@ class TestBinary:
 
 class TestProfile:
     def test_directories_above_a_mount_are_open_to_all(self, tmp_path: Path) -> None:
-        machine = survey_host(tmp_path / "caches", {}, ()).machine
+        machine = survey_host(tmp_path / "caches", {}, ())
         words = options(machine, [Mount(tmp_path, "/a/b/c"), Mount(tmp_path, "/a/b/c/d/e")], {})
         made = [words[at + 3] for at in range(len(words) - 3) if words[at : at + 3] == ["--perms", "0755", "--dir"]]
         assert [path for path in made if path.startswith("/a")] == ["/a", "/a/b"]
 
     def test_variables_are_only_those_given(self, tmp_path: Path) -> None:
-        machine = survey_host(tmp_path / "caches", {"SECRET": "x"}, ()).machine
+        machine = survey_host(tmp_path / "caches", {"SECRET": "x"}, ())
         words = options(machine, [], {"ONE": "1"})
         assert "--clearenv" in words
         assert [words[at + 1] for at, word in enumerate(words) if word == "--setenv"] == ["ONE"]
