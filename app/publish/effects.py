@@ -11,9 +11,11 @@ from pydantic import Field, TypeAdapter
 
 from app.core.errors import AgentFixError
 from app.core.job import JobState
+from app.core.patch import Patch
 from app.core.record import Record
 from app.core.task import Person
 from app.github.base import CommentState, Conclusion, NewPullRequest, RateLimited, Reaction, ReactionTarget
+from app.repo.git_store import GitStore
 
 MAX_TITLE = 200
 MAX_BODY = 60_000
@@ -35,6 +37,10 @@ class CommitRecipe(Record):
     date: datetime
     parents: tuple[str, ...] = ()
     """Set if they are not just the patch's base, as for a merge."""
+
+    def commit(self, store: GitStore, patch: Patch) -> str:
+        """Make the commit in the store; returns its id. Raises GitError or UnsafePathError. Blocking."""
+        return store.commit(patch, message=self.message, author=self.author, date=self.date, parents=self.parents)
 
 
 class OpenDraftPullRequest(Record):

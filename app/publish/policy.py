@@ -499,16 +499,8 @@ class PublishPolicy:
     async def _store_commit(self, request: PublishRequest, branches: BranchesApi) -> None:
         """Put the verified commit, made from its bytes, into the trusted repository (I9)."""
         await _fetch_missing(branches, request.patch.base, *request.effect.recipe.parents)
-        recipe = request.effect.recipe
         try:
-            made = await asyncio.to_thread(
-                branches.store.commit,
-                request.patch,
-                message=recipe.message,
-                author=recipe.author,
-                date=recipe.date,
-                parents=recipe.parents,
-            )
+            made = await asyncio.to_thread(request.effect.recipe.commit, branches.store, request.patch)
         except (GitError, UnsafePathError) as error:
             raise PublishRefused(f"The commit cannot be rebuilt: {error}") from None
         failpoint("commit.rebuilt")

@@ -536,9 +536,7 @@ def early_commits(store: GitStore, job_queries: JobQueries, where: JobWithContex
     for each in (where, *(each for each in former if each.job.id != where.job.id and each.row.final)):
         base = each.job.task.base
         if each.job_context.opens_early and store.keeps(base):
-            recipe = early_recipe(each.job, each.job_context)
-            commit = store.commit(Patch(base=base), message=recipe.message, author=recipe.author, date=recipe.date)
-            commits.append(commit)
+            commits.append(early_recipe(each.job, each.job_context).commit(store, Patch(base=base)))
     return tuple(commits)
 
 

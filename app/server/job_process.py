@@ -158,7 +158,7 @@ class EffectPublisher(ChangePublisher):
         """Make the commit, so that its id is known, and store the bytes from which the publisher makes it again."""
         job, mirror = self.inputs.job, self.inputs.mirror
         recipe = self._recipe(self.blobs.put(patch.model_dump_json().encode()), summary)
-        commit = await asyncio.to_thread(make_commit, mirror, patch, recipe)
+        commit = await asyncio.to_thread(recipe.commit, mirror, patch)
         failpoint("publish.committed")
         changes = await asyncio.to_thread(mirror.diff_stat, job.task.base, commit)
         return PublishedChange(branch=job.branch, commit=commit, changes=changes, patch=recipe.patch)
@@ -201,11 +201,6 @@ class EffectPublisher(ChangePublisher):
             date=job.created_at,
             parents=job_context.parents,
         )
-
-
-def make_commit(mirror: GitStore, patch: Patch, recipe: CommitRecipe) -> str:
-    """Make the commit; the same bytes give the same commit in every repository."""
-    return mirror.commit(patch, message=recipe.message, author=recipe.author, date=recipe.date, parents=recipe.parents)
 
 
 LOOK_SECONDS = 0.5

@@ -135,9 +135,7 @@ class BaseCommitFetcher:
             date=job.created_at,
             parents=job_context.parents,
         )
-        commit = store.commit(
-            patch, message=message, author=recipe.author, date=recipe.date, parents=job_context.parents
-        )
+        commit = recipe.commit(store, patch)
         effect = PushCommits(branch=job.branch, commit=commit, expected=job_context.expected, recipe=recipe)
         self._stores.outbox.add(job.id, epoch, job_context.issue_ref, effect)
         result = JobResult(

@@ -142,7 +142,7 @@ class PublisherHarness:
             date=made.created_at,
             parents=where.parents,
         ).model_copy(update=changes.pop("recipe", {}))
-        commit = commit_of(self.mirror(where.issue_ref.repository), patch, recipe)
+        commit = recipe.commit(self.mirror(where.issue_ref.repository), patch)
         self.store.enter(made.id, "publishing")
         result = self.result(made, where, commit, digest).model_copy(update=changes.pop("result", {}))
         effect = self.effect(made, where, result, recipe).model_copy(update=changes)
@@ -214,10 +214,6 @@ def patch_of(base: str, files: Mapping[str, str | bytes | None]) -> Patch:
         data = content.encode() if isinstance(content, str) else content
         changes.append(FileChange(path=path, mode="100644", content=data))
     return Patch(base=base, changes=tuple(changes))
-
-
-def commit_of(store: GitStore, patch: Patch, recipe: CommitRecipe) -> str:
-    return store.commit(patch, message=recipe.message, author=recipe.author, date=recipe.date, parents=recipe.parents)
 
 
 @asynccontextmanager

@@ -195,8 +195,7 @@ async def test_the_commit_can_be_made_again_from_its_recipe(harness: EventHarnes
     effect, job = pushed(harness), harness.job.job
     patch = Patch.model_validate_json(harness.stores.blobs(job.id).get(effect.recipe.patch))
     assert (patch.base, patch.changes) == (job.task.base, ())
-    how = {"message": effect.recipe.message, "author": effect.recipe.author, "date": effect.recipe.date}
-    assert mirror(harness).commit(patch, parents=effect.recipe.parents, **how) == effect.commit  # type: ignore[arg-type]
+    assert effect.recipe.commit(mirror(harness), patch) == effect.commit
 
 
 async def test_conflicts_are_work_for_a_model(harness: EventHarness) -> None:
