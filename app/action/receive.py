@@ -62,9 +62,9 @@ async def receive(workflow: Workflow, trigger: WorkflowEvent) -> int:
         await drain(publisher_context, DrainLimits(UPDATING))
         found = job_of_this_run(server_context)
     work = found is not None and found.ready and not found.handed_over and found.row.state in WORKED_ON
-    if work and found is not None and (words := await _short_lived(workflow, action_context, found)):
-        print(words)
-        write_summary(workflow, words)
+    if work and found is not None and (text := await _short_lived(workflow, action_context, found)):
+        print(text)
+        write_summary(workflow, text)
     write_outputs(workflow, {"work": "true" if work else "false", "job": found.job.id if found else ""})
     return ExitCode.OK
 
@@ -129,16 +129,16 @@ async def _apply_to_other_run(action_context: ActionContext, workflow: Workflow,
     server_context, job = action_context.publisher_context.server_context, before.posted.job
     address = workflow.page.rpartition("/")[0] + f"/{before.posted.run}"
     row = await asyncio.to_thread(server_context.job_store().get, job)
-    words = ""
+    text = ""
     if row is not None and row.stop_requested:
         if not await action_context.status_recovery.cancel(action_context.reader, before.posted.run):
-            words = replies.forge_refusal(
+            text = replies.forge_refusal(
                 f"The job runs in {address}, and this token may not cancel it.", CANCEL_BY_HAND
             )
     elif server_context.messages.since(job, 0):
-        words = replies.forge_refusal(f"The job runs in {address}, which cannot receive messages.", REPEAT_HINT)
-    if words:
-        effect = UpdateStatusComment(body=words)
+        text = replies.forge_refusal(f"The job runs in {address}, which cannot receive messages.", REPEAT_HINT)
+    if text:
+        effect = UpdateStatusComment(body=text)
         await asyncio.to_thread(server_context.outbox.add, name_without_job(workflow.run), 0, before.issue_ref, effect)
     await asyncio.to_thread(action_context.recovered_jobs.forget, job)  # that run reports its own end
 

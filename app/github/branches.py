@@ -165,12 +165,12 @@ class BranchesApi:
             await self._api.revoke_token(token)
 
     def _failure(self, table: tuple[RefusalPattern, ...], text: str) -> ForgeError:
-        words = next(words for words in table if re.search(words.pattern, text, re.IGNORECASE))
-        if words.kind is RateLimited:
+        rule = next(rule for rule in table if re.search(rule.pattern, text, re.IGNORECASE))
+        if rule.kind is RateLimited:
             until = self._api.app.now() + timedelta(seconds=60)
             self._api.pace.pause_until(until)
             return RateLimited(mask_tokens(text), until=until)
-        return words.kind(mask_tokens(" ".join(filter(None, (words.means, text)))), hint=words.hint)
+        return rule.kind(mask_tokens(" ".join(filter(None, (rule.means, text)))), hint=rule.hint)
 
 
 def _name_for(name: str, commit: str, tips: Mapping[str, str], ours: Collection[str]) -> tuple[str, str | None]:

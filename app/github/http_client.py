@@ -30,7 +30,7 @@ _PAUSES = (0.5, 1.0, 2.0)
 """Seconds between the attempts of a read."""
 _VISIBILITY_PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds between looks for our last write: a minute in all, shared by all requests of one client."""
-MAX_WORDS = 300
+MAX_MESSAGE = 300
 DEFAULT_WAIT = timedelta(seconds=60)
 """GitHub's documentation requires this if a limit names no time."""
 
@@ -62,7 +62,7 @@ class FailureRule(NamedTuple):
     """A status (0: any), a part of the message in lower case, and the error that they become."""
 
     status: int
-    words: str
+    part: str
     kind: Callable[..., ForgeError]
     hint: str = ""
 
@@ -289,29 +289,29 @@ def _server(error: httpx.HTTPError | OSError) -> str:
 
 def refusal_of(response: httpx.Response, now: datetime) -> ForgeError:
     """The error for a response that is not a success."""
-    words = message_of(response)
+    message = message_of(response)
     status = response.status_code
-    text = f"GitHub answered {status}: {words}" if words else f"GitHub answered {status}."
-    if until := silence_until(response, words, now):
+    text = f"GitHub answered {status}: {message}" if message else f"GitHub answered {status}."
+    if until := silence_until(response, message, now):
         return RateLimited(text, until=until)
     if status in {301, 302, 307, 308}:
         return NoAccess("The repository has moved: GitHub redirected the request.", hint=_INSTALL)
     if status >= 500:
         return TemporaryFailure(text)
     for rule in RULES:
-        if rule.status == status and rule.words in words.lower():
+        if rule.status == status and rule.part in message.lower():
             return rule.kind(text, hint=rule.hint)
     return NeedsHumanAction(text)
 
 
-def graphql_failure(kind: str, words: str, now: datetime) -> ForgeError:
+def graphql_failure(kind: str, message: str, now: datetime) -> ForgeError:
     """The error for one entry of `errors` in a GraphQL answer."""
-    text = f"GitHub answered {kind or 'an error'}: {_short(words)}"
+    text = f"GitHub answered {kind or 'an error'}: {_short(message)}"
     cls = GRAPHQL.get(kind, NeedsHumanAction)
     return RateLimited(text, until=now + DEFAULT_WAIT) if cls is RateLimited else cls(text)
 
 
-def silence_until(response: httpx.Response, words: str, now: datetime) -> datetime | None:
+def silence_until(response: httpx.Response, message: str, now: datetime) -> datetime | None:
     """Until when a rate limit forbids requests; None if the answer is about something else."""
     status, headers = response.status_code, response.headers
     if "retry-after" in headers and (status in {403, 429} or status >= 500):
@@ -320,7 +320,7 @@ def silence_until(response: httpx.Response, words: str, now: datetime) -> dateti
         return None
     if headers.get("x-ratelimit-remaining") == "0" and headers.get("x-ratelimit-reset", "").isdigit():
         return datetime.fromtimestamp(int(headers["x-ratelimit-reset"]), UTC)
-    limited = status == 429 or "rate limit" in words.lower() or "abuse detection" in words.lower()
+    limited = status == 429 or "rate limit" in message.lower() or "abuse detection" in message.lower()
     return now + DEFAULT_WAIT if limited else None
 
 
@@ -350,4 +350,4 @@ def _seconds(text: str) -> timedelta:
 
 
 def _short(text: str) -> str:
-    return mask_tokens(" ".join(text.split()))[:MAX_WORDS]
+    return mask_tokens(" ".join(text.split()))[:MAX_MESSAGE]

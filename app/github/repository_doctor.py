@@ -64,12 +64,12 @@ OPEN_PULL_REQUESTS: Final = "Workflow permissions: “Allow GitHub Actions to cr
 class Refused(NamedTuple):
     """A question that GitHub did not answer, and its message."""
 
-    words: str
+    message: str
 
     @property
     def is_about_the_plan(self) -> bool:
         """True for "Upgrade to GitHub …": a Free plan's private repositories have no rulesets or protected branches."""
-        return "upgrade to github" in self.words.lower()
+        return "upgrade to github" in self.message.lower()
 
 
 class OwnPush(NamedTuple):
@@ -87,7 +87,7 @@ async def examine_app(app: AppConnection, owner: str, name: str, label: str) -> 
         repair = (
             "Check that AGENT_FIX_APP_ID and AGENT_FIX_PRIVATE_KEY belong to the same App and that it still exists."
         )
-        return [Check("App", "not ok", identity.words, repair)]
+        return [Check("App", "not ok", identity.message, repair)]
     found = [Check("App", "ok", f"{identity.slug}, number {identity.id}")]
     installation = await _answer_or_refusal(registration.installation_of(owner, name))
     if not isinstance(installation, models.InstallationResponse) or installation.suspended_at:
@@ -103,7 +103,7 @@ async def examine_app(app: AppConnection, owner: str, name: str, label: str) -> 
     if isinstance(response, Refused):
         return [
             *found,
-            Check("repository", "not ok", response.words, "Check that it is among the installation's repositories."),
+            Check("repository", "not ok", response.message, "Check that it is among the installation's repositories."),
         ]
     repository = parsed(models.Repository, response)
     api = RepositoryApi(app, installation.id, RepositoryId(repository.id, repository.owner, repository.name))
@@ -118,7 +118,7 @@ async def examine_token(connection: TokenConnection, owner: str, name: str, labe
     )
     if isinstance(response, Refused):
         repair = f"Check that the repository {owner}/{name} exists and that the token may read it."
-        return [Check("token", "not ok", response.words, repair)]
+        return [Check("token", "not ok", response.message, repair)]
     repository = parsed(models.Repository, response)
     login = (await find_bot_account(api)).login
     scopes = response.headers.get("x-oauth-scopes")
@@ -224,7 +224,7 @@ class _RepositoryDoctor:
 
 async def _webhook(app: AppConnection, hook: models.HookConfig | Refused | None) -> Check:
     if isinstance(hook, Refused):
-        return Check("webhook", "cannot tell", hook.words)
+        return Check("webhook", "cannot tell", hook.message)
     if hook is None or not hook.url:
         return check_webhook("", None, resent=False)
     try:
@@ -262,7 +262,7 @@ async def _repository(
 
 def _not_installed(found: models.InstallationResponse | Refused | None, place: str, page: str) -> Check:
     if isinstance(found, Refused):
-        return Check("installation", "cannot tell", found.words)
+        return Check("installation", "cannot tell", found.message)
     if found is not None:
         return Check("installation", "not ok", f"The App is suspended in {place}.", f"Unsuspend it: {found.html_url}")
     repair = f"Install it: {page}/installations/new"
@@ -290,7 +290,7 @@ async def _answer_or_refusal(answer: Awaitable[T]) -> T | Refused:
 def check_app_permissions(installation: models.InstallationResponse, wanted: Grant) -> Check:
     held = installation.permissions
     missing = [
-        f"{_words(name)}: {access} (it has {held.get(name, 'none')})"
+        f"{_readable(name)}: {access} (it has {held.get(name, 'none')})"
         for name, access in sorted(wanted.items())
         if held.get(name) not in {access, "write", "admin"}
     ]
@@ -329,7 +329,7 @@ def check_token_permissions(
         )
     if scopes is not None:
         return _scopes(repository, scopes)
-    if unread := [_words(name) for name, answer in reads.items() if answer is not None]:
+    if unread := [_readable(name) for name, answer in reads.items() if answer is not None]:
         detail = f"The token may not read {', '.join(unread)}."
         return Check("permissions", "not ok", detail, f"Give it: {_listed(wanted)}.")
     return Check(
@@ -362,7 +362,7 @@ def check_repository_state(repository: models.Repository, place: str) -> Check:
 def check_drafts(available: bool | Refused) -> Check:
     otherwise = "agent-fix opens ordinary pull requests whose title begins with “Draft:”"
     if isinstance(available, Refused):
-        return Check("drafts", "cannot tell", f"{available.words} {otherwise}.")
+        return Check("drafts", "cannot tell", f"{available.message} {otherwise}.")
     if available:
         return Check("drafts", "ok", "This repository's plan has draft pull requests.")
     detail = f"This repository's plan has no draft pull requests. {otherwise}, and whose text says why."
@@ -378,7 +378,7 @@ def check_default_branch(
     if guarded or (isinstance(found, models.Branch) and found.protected):
         return Check("default branch", "ok", f"{name} is protected.")
     if isinstance(found, Refused):
-        return Check("default branch", "cannot tell", found.words)
+        return Check("default branch", "cannot tell", found.message)
     detail = f"{name} is not protected: anyone with push access can push to it, also agent-fix, which never does."
     if isinstance(rules, Refused) and rules.is_about_the_plan:
         return Check("default branch", "not ok", detail, "This plan cannot protect branches of private repositories.")
@@ -387,7 +387,7 @@ def check_default_branch(
 
 def check_label(name: str, found: bool | Refused) -> Check:
     if isinstance(found, Refused):
-        return Check("label", "cannot tell", found.words)
+        return Check("label", "cannot tell", found.message)
     if found:
         return Check("label", "ok", f"The label {name} exists.")
     return Check("label", "not ok", f"There is no label {name}.", "Create it: Issues, Labels, New label.")
@@ -395,7 +395,7 @@ def check_label(name: str, found: bool | Refused) -> Check:
 
 def check_configuration(problem: str | Refused, *, present: bool) -> Check:
     if isinstance(problem, Refused):
-        return Check("configuration", "cannot tell", problem.words)
+        return Check("configuration", "cannot tell", problem.message)
     if problem:
         return Check("configuration", "not ok", problem, "Fix the file on the default branch; nothing runs until then.")
     return Check(
@@ -421,8 +421,8 @@ def check_actions(
         where = f"Settings, Actions, General, {OPEN_PULL_REQUESTS}. If greyed out, change the organisation's first."
     if False in allowed:
         return Check("Actions", "not ok", "Workflows may not open pull requests with their own token.", where)
-    words = "Only an administrator's token shows whether workflows may open pull requests. Only the Action needs that."
-    return Check("Actions", "cannot tell", words, where)
+    detail = "Only an administrator's token shows whether workflows may open pull requests. Only the Action needs that."
+    return Check("Actions", "cannot tell", detail, where)
 
 
 def check_approval(login: str, *, enterprise_server: bool) -> Check:
@@ -477,14 +477,14 @@ def check_branch_rules(
     if isinstance(rules, Refused):
         if rules.is_about_the_plan:
             return Check("rulesets", "ok", "This repository's plan has none.")
-        return Check("rulesets", "cannot tell", rules.words)
+        return Check("rulesets", "cannot tell", rules.message)
     binding = [rule for rule in rules if rule.ruleset_id not in bypassed]
-    if forbidden := [(words, rule) for rule in binding if (words := _refusal(rule, pushed))]:
+    if forbidden := [(reason, rule) for rule in binding if (reason := _refusal(rule, pushed))]:
         pages = ", ".join(f"{page}/{number}" for number in sorted({rule.ruleset_id for _, rule in forbidden}))
-        why = "; ".join(dict.fromkeys(words for words, _ in forbidden))
+        why = "; ".join(dict.fromkeys(reason for reason, _ in forbidden))
         repair = f"Exclude the branch from the ruleset, or let agent-fix bypass it: {pages}"
         return Check("rulesets", "not ok", f"{pushed.branch}: {why}.", repair)
-    if unclear := [words for rule in binding if (words := _unclear(rule, pushed))]:
+    if unclear := [reason for rule in binding if (reason := _unclear(rule, pushed))]:
         return Check("rulesets", "cannot tell", f"{pushed.branch}: {'; '.join(unclear)}.", f"Look at {page}")
     limits = "".join(f" But {LIMITING_RULES[rule.type]}." for rule in binding if rule.type in LIMITING_RULES)
     return Check("rulesets", "ok", f"No ruleset forbids a push to {pushed.branch}.{limits}")
@@ -495,12 +495,12 @@ def check_branch_protections(branch: str, rules: Sequence[Protection] | Refused,
     if isinstance(rules, Refused):
         if rules.is_about_the_plan:
             return Check("branch protection", "ok", "This repository's plan has none.")
-        words = f"Only an administrator's token shows the branch protection rules for {branch}."
+        detail = f"Only an administrator's token shows the branch protection rules for {branch}."
         return Check(
-            "branch protection", "cannot tell", words, f"Look for a rule such as `agent-fix/**` or `**/*` at {page}"
+            "branch protection", "cannot tell", detail, f"Look for a rule such as `agent-fix/**` or `**/*` at {page}"
         )
     matching = [rule for rule in rules if _matches(rule.pattern, branch)]
-    if forbidden := [f"{rule.pattern}: {words}" for rule in matching for words in _forbidden(rule)]:
+    if forbidden := [f"{rule.pattern}: {reason}" for rule in matching for reason in _forbidden(rule)]:
         repair = f"Narrow the pattern, or let agent-fix bypass it: {page}"
         return Check("branch protection", "not ok", f"{'; '.join(forbidden)}.", repair)
     if not complete and not rules:
@@ -512,7 +512,7 @@ def check_branch_protections(branch: str, rules: Sequence[Protection] | Refused,
 
 
 def _forbidden(rule: Protection) -> list[str]:
-    words = {
+    reasons = {
         "only some people and Apps may push; agent-fix must be one of them": rule.restricts_pushes,
         "nobody may create such a branch": rule.blocks_creations and not rule.restricts_pushes,
         BLOCKING_RULES["required_signatures"]: rule.requires_commit_signatures,
@@ -520,7 +520,7 @@ def _forbidden(rule: Protection) -> list[str]:
         BLOCKING_RULES["required_status_checks"]: rule.requires_status_checks,
         "the branch is locked": rule.lock_branch,
     }
-    return [text for text, holds in words.items() if holds]
+    return [text for text, holds in reasons.items() if holds]
 
 
 def _refusal(rule: models.BranchRule, pushed: OwnPush) -> str:
@@ -543,7 +543,7 @@ def _subject_of(rule: models.BranchRule, pushed: OwnPush) -> str:
 def _pattern(rule: models.BranchRule) -> str:
     parameters = rule.parameters or {}
     negated = "not " if parameters.get("negate") else ""
-    return f"“{negated}{_words(str(parameters.get('operator')))} {parameters.get('pattern')}”"
+    return f"“{negated}{_readable(str(parameters.get('operator')))} {parameters.get('pattern')}”"
 
 
 def _fits(rule: models.BranchRule, text: str) -> bool | None:
@@ -575,9 +575,9 @@ def _unclear(rule: models.BranchRule, pushed: OwnPush) -> str:
     if rule.type == "commit_message_pattern":
         return f"commit messages must match {_pattern(rule)}"
     if rule.type in RULES_ABOUT_FILES:
-        return f"a rule about files ({_words(rule.type)}) may refuse a change"
+        return f"a rule about files ({_readable(rule.type)}) may refuse a change"
     known = rule.type in LIMITING_RULES or rule.type in HARMLESS_RULES
-    return "" if known else f"agent-fix does not know this rule ({_words(rule.type)})"
+    return "" if known else f"agent-fix does not know this rule ({_readable(rule.type)})"
 
 
 def _matches(pattern: str, branch: str) -> bool:
@@ -593,14 +593,14 @@ def _matches(pattern: str, branch: str) -> bool:
     return re.fullmatch(regex, branch) is not None
 
 
-def _words(name: str) -> str:
+def _readable(name: str) -> str:
     return name.replace("_", " ")
 
 
 def _listed(permissions: Grant) -> str:
     """`checks, contents: write; actions: read`."""
     groups = {
-        access: ", ".join(_words(name) for name, each in sorted(permissions.items()) if each == access)
+        access: ", ".join(_readable(name) for name, each in sorted(permissions.items()) if each == access)
         for access in ("write", "read")
     }
     return "; ".join(f"{names}: {access}" for access, names in groups.items() if names)

@@ -87,8 +87,8 @@ class GitHubSignIn:
             raise TemporaryFailure(f"GitHub answered {answer.status_code}.")
         found = parsed(TokenAnswer, answer) if answer.status_code == 200 else TokenAnswer(error=str(answer.status_code))
         if not found.access_token:
-            words = found.error_description or "GitHub gave no token."
-            raise SignInRefused(words, hint="Sign in again.")
+            reason = found.error_description or "GitHub gave no token."
+            raise SignInRefused(reason, hint="Sign in again.")
         return found.access_token
 
     async def person(self, token: str) -> SignedInPerson:

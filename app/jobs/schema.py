@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.schema import CreateColumn
 
 from app.core.errors import AgentFixError, ExitCode, OutputError
-from app.jobs.tables import LOCAL_TABLES, jobs, metadata, writing
+from app.jobs.tables import LOCAL_TABLES, effects, jobs, metadata, receipts, writing
 from app.llm.sql_ledger import calls, sum_up_costs
 from app.llm.sql_ledger import metadata as ledger_tables
 
@@ -32,6 +32,7 @@ def prepare_tables(engine: Engine) -> None:
                 tables.create_all(db)
                 for table in tables.sorted_tables:
                     _bring_up_to_date(db, table)
+            _rename_kinds(db)
             sum_up_costs(db)
     except SQLAlchemyError as error:
         message = f"The database cannot be used: {_reason(engine, error)}."
@@ -110,6 +111,17 @@ def _literal(db: Connection, column: sa.Column[object]) -> str:
         raise AgentFixError(message, hint="Start with an empty database.")
     value = sa.literal(default.arg, column.type)
     return str(value.compile(dialect=db.dialect, compile_kwargs={"literal_binds": True}))
+
+
+def _rename_kinds(db: Connection) -> None:
+    """Give effects of an unreleased version the names of today; their receipts follow by their keys."""
+    for former, kind in (("tell_draft", "draft_status"), ("dress_pr", "labels_and_review")):
+        found = effects.select().where(effects.c.effect["kind"].as_string() == former)
+        for row in db.execute(found).mappings().all():
+            key = row["key"].replace(f"/{former}", f"/{kind}")
+            db.execute(receipts.update().where(receipts.c.key == row["key"]).values(key=key))
+            values = {"key": key, "effect": row["effect"] | {"kind": kind}}
+            db.execute(effects.update().where(effects.c.seq == row["seq"]).values(values))
 
 
 def _refuse_former_names(db: Connection) -> None:

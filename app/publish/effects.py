@@ -79,7 +79,7 @@ class OpenEarlyDraft(Record):
 class UpdateDraftStatus(Record):
     """Show a job's state in the description of its early draft; the rest of the text stays."""
 
-    kind: Literal["tell_draft"] = "tell_draft"
+    kind: Literal["draft_status"] = "draft_status"
     section: Comment
     close: bool = False
     """Close the draft without a change, and delete its branch, if that holds only our empty commit."""
@@ -105,7 +105,7 @@ class PushCommits(Record):
 class LabelAndRequestReview(Record):
     """Add labels to our pull request and request reviews, as the repository configured."""
 
-    kind: Literal["dress_pr"] = "dress_pr"
+    kind: Literal["labels_and_review"] = "labels_and_review"
     branch: str
     labels: tuple[str, ...] = ()
     reviewers: tuple[str, ...] = ()

@@ -80,14 +80,14 @@ class PublishRequest:
 
 @dataclass(frozen=True, slots=True)
 class LiveState:
-    """The current state on the forge. `asker` is None if the bot started by itself.
+    """The current state on the forge. `requester` is None if the bot started by itself.
 
     `allowed_apps`: the other Apps that the operator now allows to use commands.
     """
 
     installation: int | None
     repository: Repository
-    asker: ActorPermission | None
+    requester: ActorPermission | None
     issue: GitHubIssue | None
     pull: PullRequest | None
     config: RepoConfig
@@ -221,13 +221,13 @@ def _served(request: PublishRequest, now: LiveState) -> PublishRefused | None:
 
 
 def _requester_allowed(request: PublishRequest, now: LiveState) -> PublishRefused | None:
-    asker, app = now.asker, request.where.job_context.app
-    if asker is None:
+    requester, app = now.requester, request.where.job_context.app
+    if requester is None:
         return None
-    actor = Account(id=asker.id, login=asker.login, kind=asker.kind)
+    actor = Account(id=requester.id, login=requester.login, kind=requester.kind)
     actors, apps = now.config.allowed_actors, now.allowed_apps
-    reason = refusal(actor, asker, via=app, allowed_actors=actors, allowed_apps=apps)
-    return _no_access(f"Nothing is published for {asker.login}: {reason}.") if reason else None
+    reason = refusal(actor, requester, via=app, allowed_actors=actors, allowed_apps=apps)
+    return _no_access(f"Nothing is published for {requester.login}: {reason}.") if reason else None
 
 
 def _open(request: PublishRequest, now: LiveState) -> PublishRefused | None:
@@ -482,14 +482,14 @@ class PublishPolicy:
         if origin is None:
             raise PublishRefused("No request for this was found on GitHub.")
         try:
-            asker = await reads.actor(origin.actor) if job_context.has_requester else None
+            requester = await reads.actor(origin.actor) if job_context.has_requester else None
         except NoAccess:
             gone = "The account of the person who requested this no longer exists."
             raise PublishRefused(gone, state="no_access") from None
         return LiveState(
             installation=await reads.installation(),
             repository=repository,
-            asker=asker,
+            requester=requester,
             issue=await reads.issue(number),
             pull=await reads.pull_request(number) if origin.is_pull_request else None,
             config=await _config(reads, job_context.config, self.operator),

@@ -394,8 +394,8 @@ def thread_answer(thread: ThreadRef, *, commit: str, touched: bool, changed: boo
         )
     else:
         head = f"{commit} does not change {where}; please decide whether that resolves the thread."
-    words = quoted(clip(summary, 1_500)) if summary.strip() else ""
-    return f"{head}\n\n{words}" if words else head
+    summary_text = quoted(clip(summary, 1_500)) if summary.strip() else ""
+    return f"{head}\n\n{summary_text}" if summary_text else head
 
 
 def sibling_answer(url: str) -> str:

@@ -274,8 +274,8 @@ def _alert(kind: str, *lines: str) -> str:
 
 
 def _summary(facts: PullRequestContent, caps: Caps) -> str:
-    words = quoted(clip(facts.result.summary, caps.text * 2))
-    return f"In the agent's own words:\n\n{words}" if facts.result.summary.strip() else ""
+    summary_text = quoted(clip(facts.result.summary, caps.text * 2))
+    return f"In the agent's own words:\n\n{summary_text}" if facts.result.summary.strip() else ""
 
 
 def _plan(plan: Plan | None, caps: Caps) -> str:

@@ -167,7 +167,7 @@ class StatusView:
     next run."""
     waiting_for: WaitingFor = ""
     """What a paused job needs before it can continue."""
-    place: tuple[int, int] | None = None
+    in_queue: tuple[int, int] | None = None
     """Its place among the jobs that wait like it, and how many they are."""
     limit_warnings: tuple[str, ...] = ()
     """Limits that are nearly reached."""
@@ -257,7 +257,7 @@ def _details_of_state(view: StatusView, level: DetailLevel) -> Iterator[str]:
         case _:
             yield "\n".join(_stages(view))
             waits = "This job will start when an agent-fix pull request is merged or closed"
-            queue = "{} (number {} of {} in the queue).".format(waits, *view.place) if view.place else ""
+            queue = "{} (number {} of {} in the queue).".format(waits, *view.in_queue) if view.in_queue else ""
             yield inline(f"{reason} {queue}".strip())
     if result and result.hint and view.state in FINAL:
         yield inline(clip(result.hint, 400))
@@ -548,7 +548,7 @@ def status_key(job: str) -> str:
     return key_of(job, UpdateDraftStatus(section=""))
 
 
-_UNTOLD: Final[frozenset[JobState]] = frozenset({"publishing", "pr_opened", "no_access"})
+_WITHOUT_DRAFT_STATUS: Final[frozenset[JobState]] = frozenset({"publishing", "pr_opened", "no_access"})
 """States in which the verified text is written or on its way, or nothing can be written."""
 _DRAFT_LEVELS = (Caps(0, 30, 2_000), Caps(0, 12, 400), Caps(0, 3, 120))
 """Detail levels, each shorter than the one before, for a plan that would be too long."""
@@ -573,7 +573,7 @@ def early_draft_effects(view: StatusView, draft: EffectStatus | None, *, posted:
             title=pull_request_title(job.task, view.job_context.config),
             body=next(body for body in bodies if len(body) <= MAX_BODY),
         )
-    elif draft is not None and view.state not in _UNTOLD and (posted or over):
+    elif draft is not None and view.state not in _WITHOUT_DRAFT_STATUS and (posted or over):
         section = _alert("IMPORTANT", _AT_WORK_TEXT)
         if over:
             what_now = _WHAT_NOW.get(view.state, "`/agent retry` on the issue starts again, in this draft.")

@@ -101,8 +101,8 @@ class StatusUpdater:
 
     async def post_due(self) -> int:
         """Update every job that has news; returns how many."""
-        untold = await asyncio.to_thread(self._job_queries.not_posted, EVERY)
-        return await self._isolated.run_each(filter(self._is_due, untold), self._post)
+        unposted = await asyncio.to_thread(self._job_queries.not_posted, EVERY)
+        return await self._isolated.run_each(filter(self._is_due, unposted), self._post)
 
     def _is_due(self, each: JobWithContext) -> bool:
         """True for a change of state; otherwise true ever more rarely, so that a long job causes few edits."""
@@ -148,7 +148,7 @@ class StatusUpdater:
             posted = self._outbox.status(status_key(view.job.id)) is not None
             yield from early_draft_effects(view, self._outbox.status(early_key(view.job.id)), posted=posted)
 
-    def _place(self, each: JobWithContext) -> tuple[int, int] | None:
+    def _in_queue(self, each: JobWithContext) -> tuple[int, int] | None:
         if each.waiting_for != "pull_requests" or each.row.state != "queued":
             return None
         waiting = self._job_queries.waiting_for_pull_requests(each.job_context.issue_ref.repository)
@@ -181,7 +181,7 @@ class StatusUpdater:
             run=self._run,
             kept=self._kept,
             waiting_for=each.waiting_for,
-            place=self._place(each),
+            in_queue=self._in_queue(each),
             limit_warnings=tuple(
                 row.text for row in self._store.recent_progress(job.id, 50, "warning") if row.text.startswith(NEAR_CAP)
             ),

@@ -178,7 +178,7 @@ class TriggerAnswer:
     """What a request comes to, still to be stored, and the reply to post first; empty if none is needed."""
 
     outcome: str
-    words: str = ""
+    text: str = ""
     once_for: str = ""
     """If not empty: the reply is posted only once per issue for this text."""
 

@@ -323,24 +323,24 @@ class EventHandler:
         match decision:
             case JobRequest():
                 if locked := decision.options.locked_by(self._defaults.operator):
-                    words = replies.refused(f"The server's operator has locked `{locked}`; remove that option.")
-                    return TriggerAnswer("reply locked", words)
+                    text = replies.refused(f"The server's operator has locked `{locked}`; remove that option.")
+                    return TriggerAnswer("reply locked", text)
                 try:
                     call = CommandCall(decision, context, self._stores, self._job_creator, self._defaults)
                     return await handler_of(context.facts).run(call)
                 except (NeedsHumanAction, NoAccess) as error:  # permanent; temporary ones are raised and retried
                     return TriggerAnswer("reply in_the_way", replies.forge_refusal(error.message, error.hint))
             case Reply():
-                words = replies.reply(decision.text, decision.suggestion)
+                text = replies.reply(decision.text, decision.suggestion)
                 if decision.rule == "unclear_command":
                     paths = await context.repo.reader.files_in(DIRECTORY)
-                    words = replies.unclear_command(
+                    text = replies.unclear_command(
                         decision.text, decision.suggestion, commands=COMMAND_HELP, prompts=own_prompt_names(paths)
                     )
                 elif decision.rule == "broken_config":
-                    words = replies.broken_config(decision.text, SOURCE)
-                    return TriggerAnswer("reply broken_config", words, once_for=decision.text)
-                return TriggerAnswer(f"reply {decision.rule}", words)
+                    text = replies.broken_config(decision.text, SOURCE)
+                    return TriggerAnswer("reply broken_config", text, once_for=decision.text)
+                return TriggerAnswer(f"reply {decision.rule}", text)
             case Ignored():
                 outcome = f"skip {decision.rule}: {decision.reason}"
                 if decision.rule not in CAPS:
@@ -355,14 +355,14 @@ class EventHandler:
 
     def _post_and_record_now(self, context: TriggerContext, answer: TriggerAnswer) -> str:
         """Post the reply, then store the trigger's outcome. Blocking and idempotent."""
-        if answer.words and context.promised_job:
-            self._stores.requests.end(context.promised_job, "stopped", answer.words)
-        elif answer.words:
+        if answer.text and context.promised_job:
+            self._stores.requests.end(context.promised_job, "stopped", answer.text)
+        elif answer.text:
             key = context.trigger.key
             if answer.once_for:
                 digest = hashlib.sha256(answer.once_for.encode()).hexdigest()[:16]
                 key = f"r{context.repo.repository.id}#{context.trigger.number}/told:{digest}"
-            self._add_effect(key, context, UpdateStatusComment(body=answer.words))
+            self._add_effect(key, context, UpdateStatusComment(body=answer.text))
         self._stores.triggers.record(context.trigger, answer.outcome, "")
         return answer.outcome
 

@@ -145,7 +145,7 @@ def now(**changes: Any) -> LiveState:
         "repository": Repository(
             id=2, owner="ada", name="sample", default_branch="main", private=False, archived=False
         ),
-        "asker": asker("write"),
+        "requester": requester("write"),
         "issue": GitHubIssue(
             number=3, title="t", body="b", author=7, open=True, locked=False, labels=(), assignees=(),
             pull_request=False, updated_at=START,
@@ -156,7 +156,7 @@ def now(**changes: Any) -> LiveState:
     return LiveState(**(values | changes))
 
 
-def asker(permission: str, kind: str = "User") -> ActorPermission:
+def requester(permission: str, kind: str = "User") -> ActorPermission:
     person = Person(name="Ada", email="7+ada@users.noreply.forge.example")
     return ActorPermission(id=7, login="ada", kind=kind, permission=permission, person=person)
 
@@ -179,14 +179,14 @@ def test_foreign_branch_names_are_refused() -> None:
 def test_only_requesters_with_write_access_or_allowed_apps_may_publish(permission: str, kind: str) -> None:
     """S2, S3: people with write access, and bots only while the operator still lets their App ask."""
     ours = wish(Patch(base="a" * 40))
-    refused = live_refusal(ours, now(asker=asker(permission, kind)))
+    refused = live_refusal(ours, now(requester=requester(permission, kind)))
     person = kind == "User" and permission in {"admin", "write"}
     assert (refused is None) == person
     for apps, may in ((frozenset({5}), True), (frozenset({6}), False)):
         by_bot = wish(Patch(base="a" * 40), app=5)
-        let_in = live_refusal(by_bot, now(asker=asker(permission, kind), allowed_apps=apps))
+        let_in = live_refusal(by_bot, now(requester=requester(permission, kind), allowed_apps=apps))
         assert (let_in is None) == (person or (kind == "Bot" and may))
-    others = now(asker=asker(permission, kind), config=RepoConfig(allowed_actors=("grace",)))
+    others = now(requester=requester(permission, kind), config=RepoConfig(allowed_actors=("grace",)))
     assert live_refusal(ours, others) is not None
 
 
@@ -222,7 +222,7 @@ def test_oversized_or_unknown_effects_are_refused() -> None:
         {"kind": "thread_reply", "comment": 1, "body": "x" * 8_001},
         {"kind": "follow_up", "section": "x" * 60_001},
         {"kind": "status_comment", "body": "x", "number": 4},
-        {"kind": "dress_pr", "branch": "x", "repository": "other/one"},
+        {"kind": "labels_and_review", "branch": "x", "repository": "other/one"},
         {"kind": "approve"},
     ):
         with pytest.raises(ValueError):

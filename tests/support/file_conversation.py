@@ -63,7 +63,7 @@ class FileForge:
         return f"https://forge.example/{base}...{branch}"
 
     async def ensure_labels_and_reviewers(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
-        return self._make("dress", f"{branch} {' '.join(labels)} {' '.join(reviewers)}")
+        return self._make("review", f"{branch} {' '.join(labels)} {' '.join(reviewers)}")
 
     async def amend_pull_request(self, amend: Callable[[str], str]) -> str:
         return self._make("pull-request-body", " ".join(amend("").split()))

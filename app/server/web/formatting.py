@@ -42,8 +42,8 @@ def job_state(job: JobSummary) -> str:
 
 EFFECT_NAMES: Final = {
     "open_draft_pr": "draft pull request",
-    "tell_draft": "state in the early draft",
-    "dress_pr": "labels and reviewers of the pull request",
+    "draft_status": "state in the early draft",
+    "labels_and_review": "labels and reviewers of the pull request",
     "follow_up": "section about the follow-up",
     "verdict": "verdict in the pull request",
     "label": "labels of the issue",

@@ -134,5 +134,5 @@ def early_draft(context: TriggerContext) -> TriggerAnswer | None:
     if job is None or job.row.final or job.job_context.issue_ref.number == number:
         return None
     issue = job.job_context.issue_ref.number
-    words = replies.refused(f"This draft was opened early; work on it continues in #{issue}.")
-    return TriggerAnswer("skip early_draft", words)
+    text = replies.refused(f"This draft was opened early; work on it continues in #{issue}.")
+    return TriggerAnswer("skip early_draft", text)

@@ -20,8 +20,8 @@ async def merge_base_branch(request: JobRequest, context: TriggerContext, job_cr
     if tip is None:
         return TriggerAnswer("reply no_base", replies.refused(f"The branch `{pull.base_branch}` no longer exists."))
     if await reader.merge_base(tip, pull.head) == tip:
-        words = replies.reply(f"The branch already contains everything in `{pull.base_branch}`.")
-        return TriggerAnswer("reply up_to_date", words)
+        text = replies.reply(f"The branch already contains everything in `{pull.base_branch}`.")
+        return TriggerAnswer("reply up_to_date", text)
     text = f"Bring the branch up to `{pull.base_branch}`: resolve the conflicts, so that both sides' intent is kept."
     draft = job_creator.draft(
         request,

@@ -36,8 +36,8 @@ def resume(call: CommandCall, kind: MessageKind, text: str) -> Outcome:
         return outcome
     if call.stores.triggers.decided(trigger.key):
         return "decided before"
-    words = replies.reply("The job has continued or ended in the meantime.", "/agent status")
-    return TriggerAnswer("reply too_late", words)
+    text = replies.reply("The job has continued or ended in the meantime.", "/agent status")
+    return TriggerAnswer("reply too_late", text)
 
 
 CONTINUE = CommandHandler(_run, refuse=_refuse, asks_for_work=True)

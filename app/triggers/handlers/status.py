@@ -18,8 +18,8 @@ async def _run(call: CommandCall) -> Outcome:
     if job is None:
         return TriggerAnswer("reply no_job", replies.no_job())
     address = await asyncio.to_thread(status_address, job.job.id, call.stores)
-    words = replies.status(job.job.id, job.row.state, job.row.reason, address)
-    return TriggerAnswer(f"status {job.job.id}", words)
+    text = replies.status(job.job.id, job.row.state, job.row.reason, address)
+    return TriggerAnswer(f"status {job.job.id}", text)
 
 
 def _explain(facts: EventFacts) -> Reply | None:

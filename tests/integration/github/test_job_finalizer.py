@@ -446,6 +446,6 @@ async def test_a_crash_before_the_final_state_adds_the_same_effects(
     harness.store.enter(made.id, "publishing")
     await finish(harness)
     kinds = [standing.effect.kind for standing in harness.outbox.of(made.id)]
-    assert kinds.count("dress_pr") == 1
+    assert kinds.count("labels_and_review") == 1
     assert not [each for each in harness.outbox.of(made.id) if isinstance(each.effect, AnswerReviewThread)]
     assert harness.ended(made.id)[0] == "pr_opened"

@@ -14,7 +14,9 @@ from app.jobs.queue import LEASE, JobClaim
 from app.jobs.schema import prepare_tables
 from app.jobs.tables import sqlite_engine
 from app.llm.sql_ledger import SqlLedger, calls, job_costs
+from app.publish.effects import Receipt
 from app.publish.outbox import Outbox
+from app.publish.status_text import status_key
 from tests.support.job_queue import MANY, Server
 
 DUMP = Path(__file__).with_name("older") / "server.sql"
@@ -43,7 +45,16 @@ def test_older_contexts_messages_and_effects_are_read(server: Server) -> None:
     assert working is not None
     assert (working.job_context.login, working.job.task.issue.title) == ("ada", "Totals are wrong")
     assert [each.text for each in server.messages.since("working", 0)] == ["mind the tests"]
-    assert [each.state for each in Outbox(server.engine, server.clock).of("working")] == ["wanted"]
+    outbox = Outbox(server.engine, server.clock)
+    found = [(each.key, each.effect.kind, each.state) for each in outbox.of("working")]
+    assert found == [
+        ("working/status_comment", "status_comment", "wanted"),
+        ("working/draft_status", "draft_status", "done"),
+        ("working/labels_and_review/c1f9a2d4e5b6", "labels_and_review", "wanted"),
+    ]
+    draft = outbox.status(status_key("working"))
+    assert draft is not None
+    assert draft.receipt == Receipt(url="https://forge.example/pull/9")
     assert [each.delivery.id for each in Inbox(server.engine, server.clock).claim("w1")] == ["d-1"]
     server.job_queries.join_threads("working", [ThreadRef(comment=9)])
     joined = server.job_queries.active(2, 3)

@@ -86,6 +86,8 @@ CREATE TABLE effects (
 	UNIQUE ("key")
 );
 INSERT INTO "effects" VALUES(1,'working/status_comment','working',1,1,'{"installation": 1, "repository": 2, "owner": "ada", "name": "sample", "number": 3}','{"kind": "status_comment", "body": "At work."}','71841b2915d82425ca91f77ce8a543c86eef436aa206f8b2b54ba2112e28ba2c',1,'wanted',1795262400.0,0,'','',NULL);
+INSERT INTO "effects" VALUES(2,'working/tell_draft','working',1,1,'{"installation": 1, "repository": 2, "owner": "ada", "name": "sample", "number": 3}','{"kind": "tell_draft", "section": "At work.", "close": false, "branch": "", "commit": ""}','0000000000000000000000000000000000000000000000000000000000000000',1,'done',1795262400.0,0,'','',NULL);
+INSERT INTO "effects" VALUES(3,'working/dress_pr/c1f9a2d4e5b6','working',1,1,'{"installation": 1, "repository": 2, "owner": "ada", "name": "sample", "number": 3}','{"kind": "dress_pr", "branch": "agent-fix/a", "labels": ["bug"], "reviewers": []}','0000000000000000000000000000000000000000000000000000000000000000',1,'wanted',1795262400.0,0,'','',NULL);
 CREATE TABLE jobs (
 	id VARCHAR(40) NOT NULL, 
 	"key" VARCHAR(64) NOT NULL, 
@@ -157,6 +159,7 @@ CREATE TABLE receipts (
 	at DOUBLE NOT NULL, 
 	PRIMARY KEY ("key", revision)
 );
+INSERT INTO "receipts" VALUES('working/tell_draft',1,'working','{"url": "https://forge.example/pull/9", "branch": "", "onto": ""}',1795262400.0);
 CREATE TABLE triggers (
 	"key" VARCHAR(160) NOT NULL, 
 	repository BIGINT NOT NULL, 
