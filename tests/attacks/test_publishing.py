@@ -87,7 +87,7 @@ async def test_the_corpus_reaches_github_as_text_only(
 
 
 def _without_mark(text: str) -> str:
-    return re.sub(r"\n\n<!-- agent-fix:job:j\d+ -->$", "", text)
+    return re.sub(r"\n\n<!-- agent-fix:job:j\d+ \{[^<>]+\} -->$", "", text)
 
 
 def wish(patch: Patch, **changes: Any) -> PublishRequest:
