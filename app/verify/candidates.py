@@ -91,14 +91,20 @@ class Surroundings:
     node: str = ""
     nodes: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def age(self) -> timedelta:
+        return self.today - self.committed
+
+    @property
+    def dated(self) -> str:
+        """The day as of which packages are tried as well; empty if the commit is recent."""
+        return (self.committed + timedelta(days=1)).isoformat() if self.age > RECENT else ""
+
 
 def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) -> list[Candidate]:
     """Never empty; with a configured `test` they differ in their set-up only."""
     suite = find_suite(tree, test)
     files = ManifestFiles(tree)
-    before = surroundings.committed + timedelta(days=1)
-    age = surroundings.today - surroundings.committed
-    dated = before.isoformat() if age > RECENT else ""
     if suite is None and "package.json" in files and not _has_python(files):
         suite = SuiteCommand(command="")
     if (
@@ -106,16 +112,14 @@ def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) 
         or suite.framework in {"pytest", "unittest"}
         or (suite.framework in {"script", "other"} and _has_python(files))
     ):
-        found = _python(tree, suite, surroundings, test, dated, aged=age > AGED)
+        found = _python(tree, suite, surroundings, test)
     else:
-        found = _not_python(tree, suite, surroundings, test, dated)
+        found = _not_python(tree, suite, surroundings, test)
     return sorted(found, key=lambda one: -one.score)
 
 
-def _not_python(
-    tree: Tree, suite: SuiteCommand, surroundings: Surroundings, test: str | None, dated: str
-) -> list[Candidate]:
-    files = ManifestFiles(tree)
+def _not_python(tree: Tree, suite: SuiteCommand, surroundings: Surroundings, test: str | None) -> list[Candidate]:
+    files, dated = ManifestFiles(tree), surroundings.dated
     known = suite if suite.command else None
     directory = suite.start
     node = choose_node(files, directory, surroundings.node, surroundings.committed)
@@ -236,10 +240,9 @@ def _has_python(files: ManifestFiles) -> bool:
     return any(name in files for name in ("setup.py", "pyproject.toml", "setup.cfg", "tox.ini"))
 
 
-def _python(
-    tree: Tree, suite: SuiteCommand | None, surroundings: Surroundings, test: str | None, dated: str, *, aged: bool
-) -> list[Candidate]:
+def _python(tree: Tree, suite: SuiteCommand | None, surroundings: Surroundings, test: str | None) -> list[Candidate]:
     files = ManifestFiles(tree)
+    dated, aged = surroundings.dated, surroundings.age > AGED
     named = declared_pythons(files)
     now = choose_python(files, surroundings, named)
     then = choose_python(files, surroundings, named, surroundings.committed)

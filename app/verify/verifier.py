@@ -47,8 +47,9 @@ from app.verify.reproduction import (
     reproduce,
     with_tests_of,
 )
+from app.verify.rest_of_suite import RestRunner, left_out, rest_of
 from app.verify.sources.analysis import SourceAnalysis
-from app.verify.suite_runner import RestRunner, SuiteRunner, left_out, rest_of
+from app.verify.suite_runner import SuiteRunner
 from app.verify.verdict import changes_beyond, specification_supports_change, with_verdict, without_outdated
 
 

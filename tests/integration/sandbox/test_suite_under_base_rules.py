@@ -9,7 +9,7 @@ import pytest
 from app.core.verification import Execution, RestOfSuite, SuiteComparison, SuiteResult, TestCount
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.verify.base_rules import JudgedPatch
-from app.verify.suite_runner import RestRunner
+from app.verify.rest_of_suite import RestRunner
 from app.verify.verdict import suite_regression
 from tests.support.memory_journal import MemoryJournal
 from tests.support.sandbox_projects import patch_of

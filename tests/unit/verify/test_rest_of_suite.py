@@ -11,7 +11,8 @@ from app.core.patch import FileChange, Patch
 from app.core.verification import Execution, Facts, RestOfSuite, RestOrder, SuiteComparison, SuiteResult, TestCount
 from app.verify.base_rules import JudgedPatch
 from app.verify.frameworks import SuiteCommand
-from app.verify.suite_runner import FIRST, MAX_NAMED, Recheck, RestRunner, RestStep, SuiteRunner, left_out, rest_of
+from app.verify.rest_of_suite import FIRST, MAX_NAMED, RestRunner, RestStep, left_out, rest_of
+from app.verify.suite_runner import Recheck, SuiteRunner
 from app.verify.verifier import Verifier
 from tests.support.memory_journal import Died, MemoryJournal
 from tests.support.memory_tree import MemoryTree
