@@ -31,15 +31,15 @@ FORWARDER_PROGRAM = Path(__file__).parent / "egress" / "forwarder.py"
 MODEL_PORT = 8787
 
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
-WORK_ENVIRONMENT: tuple[tuple[str, str], ...] = (
-    ("CARGO_NET_OFFLINE", "true"),
-    ("GOPROXY", "off"),
-    ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
-    ("PIP_NO_INDEX", "1"),
-    ("UV_OFFLINE", "1"),
-    ("npm_config_offline", "true"),
-    ("npm_config_update_notifier", "false"),
-)
+WORK_ENVIRONMENT: Mapping[str, str] = {
+    "CARGO_NET_OFFLINE": "true",
+    "GOPROXY": "off",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PIP_NO_INDEX": "1",
+    "UV_OFFLINE": "1",
+    "npm_config_offline": "true",
+    "npm_config_update_notifier": "false",
+}
 """For every command after set-up, over `SetupPlan.environment`: clients then fail at once without network."""
 
 CANNOT_EXECUTE = 126
@@ -141,19 +141,22 @@ class SetupPlan:
     short: tuple[str, ...] = ()
 
 
+NO_SETUP = SetupPlan()
+
+
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
     """What to open. Opening the same `key` again gives the same tree as it was left, for example after a crash.
 
     `fill` writes the base tree into an empty directory; it is called once per key, and again only if the first call did
-    not finish. `setup` None or without commands means nothing to prepare. Set-up sees the base tree.
+    not finish. Set-up sees the base tree.
     """
 
     key: str
     fill: Callable[[Path], None]
-    setup: SetupPlan | None = None
+    setup: SetupPlan = NO_SETUP
     limits: SandboxLimits = field(default_factory=SandboxLimits)
-    tools: SetupPlan | None = None
+    tools: SetupPlan = NO_SETUP
     """Programs that the sandbox has at `TOOLS`: another coding agent, prepared separately from the project."""
     model_socket: Path | None = None
     """A unix socket of the host that only commands started `with_forwarder` can reach; it may be created later."""

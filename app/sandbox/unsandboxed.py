@@ -32,7 +32,6 @@ from app.sandbox.base import (
     Sandbox,
     SandboxCommand,
     SandboxSpec,
-    SetupPlan,
 )
 from app.sandbox.child_process import ChildProcess, end_all
 from app.sandbox.host_directories import HostDirectory
@@ -110,8 +109,8 @@ class Unsandboxed(Executor):
             "TMPDIR": str(directory / "tmp"),
             "LANG": "C.UTF-8",
             PLACE: str(directory),
-            **{name: self._mapped(value) for name, value in (spec.setup.environment if spec.setup else ())},
-            **({} if online else dict(WORK_ENVIRONMENT)),
+            **{name: self._mapped(value) for name, value in spec.setup.environment},
+            **({} if online else WORK_ENVIRONMENT),
         }
 
     @property
@@ -192,17 +191,15 @@ class UnsandboxedProvider:
             await asyncio.to_thread(end_marked, PLACE, str(host_directory.path))
         await asyncio.to_thread(host_directory.prepare, spec.begin_work)
         await asyncio.to_thread(host_directory.write_base_listing)
-        if spec.setup is not None and spec.setup.commands:
+        if spec.setup.commands:
             await asyncio.to_thread(host_directory.own, host_directory.path / "env")
-            await self._set_up(host_directory, spec, spec.setup, on_output)
+            await self._set_up(host_directory, spec, on_output)
         return Unsandboxed(host_directory, spec, self._path)
 
-    async def _set_up(
-        self, host_directory: HostDirectory, spec: SandboxSpec, setup: SetupPlan, on_output: OnOutput | None
-    ) -> None:
+    async def _set_up(self, host_directory: HostDirectory, spec: SandboxSpec, on_output: OnOutput | None) -> None:
         """In the job's own tree, once per key: its result is bound to these paths and cannot be shared."""
         done_before = host_directory.path / SET_UP
         if done_before.exists():
             return
         sandbox = Unsandboxed(host_directory, spec, self._path, online=True)
-        write_left_out(done_before, await carry_out(setup, sandbox, on_output))
+        write_left_out(done_before, await carry_out(spec.setup, sandbox, on_output))

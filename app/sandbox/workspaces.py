@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from app.core.patch import Patch, Tree
-from app.sandbox.base import OnOutput, Sandbox, SandboxProvider, SandboxSpec, SetupPlan
+from app.sandbox.base import NO_SETUP, OnOutput, Sandbox, SandboxProvider, SandboxSpec, SetupPlan
 from app.sandbox.changes import Baseline, baseline, export
 from app.sandbox.host_directories import entries_below
 
@@ -113,7 +113,7 @@ class Workspaces:
         name: str,
         *,
         fill_work: Callable[[Path], None] | None = None,
-        tools: SetupPlan | None = None,
+        tools: SetupPlan = NO_SETUP,
         model_socket: Path | None = None,
     ) -> Sandbox:
         if self._setup is None:

@@ -54,7 +54,7 @@ INSIDE_UID = 1000
 ROOT_UID = 64321
 """The host user of the sandbox if the caller is root: outside the ranges that distributions assign."""
 
-SAFE_FOR_ROOT = frozenset({"PATH", "HOME", "TMPDIR", "LANG", *dict(WORK_ENVIRONMENT)})
+SAFE_FOR_ROOT = frozenset({"PATH", "HOME", "TMPDIR", "LANG", *WORK_ENVIRONMENT})
 """Our own variables, which the loader and C library of a program that is still root ignore."""
 SHM_BYTES = 512 * 1024**2
 WRITABLE = (WORKSPACE, "/tmp", HOME)  # noqa: S108 - a path inside the sandbox

@@ -275,7 +275,7 @@ async def ensure_layer(
     Raises SetupError with the command, its exit code and the end of its output.
     """
     setup = spec.setup
-    if setup is None or not setup.commands:
+    if not setup.commands:
         return None
     name = hashlib.sha256((setup.key or repr(setup)).encode()).hexdigest()[:32]
     layer = caches / "setup" / name

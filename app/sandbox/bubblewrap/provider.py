@@ -296,7 +296,7 @@ class BubblewrapSandbox(BubblewrapCommand):
             machine,
             lambda: _mounts(host_directory, self._layers, spec.model_socket),
             spec.limits,
-            {**dict(spec.setup.environment if spec.setup else ()), **dict(WORK_ENVIRONMENT)},
+            {**dict(spec.setup.environment), **WORK_ENVIRONMENT},
             changes=host_directory.path / "changes",
         )
 
@@ -334,7 +334,7 @@ class BubblewrapProvider:
             )
         home = self._environment.get("HOME", "")
         private = (str(self._root), str(self._caches), *((f"{home}/.ssh", f"{home}/.config") if home else ()))
-        context = ProbeContext(machine.python, private, frozenset(dict(WORK_ENVIRONMENT)))
+        context = ProbeContext(machine.python, private, frozenset(WORK_ENVIRONMENT))
         proofs = await checks(self.launch, context)
         tools = "; ".join(machine.left_out)
         return (
@@ -352,9 +352,8 @@ class BubblewrapProvider:
         host_directory = HostDirectory(self._root, spec.key, machine.owner)
         ensure = partial(ensure_layer, machine, caches=self._caches, environment=self._environment, on_output=on_output)
         layer = await ensure(spec)
-        tools = None
-        if spec.tools is not None:  # an agent's programs need no project
-            tools = await ensure(replace(spec, setup=spec.tools, fill=lambda _: None), target=TOOLS)
+        without_project = replace(spec, setup=spec.tools, fill=lambda _: None)  # an agent's programs need none
+        tools = await ensure(without_project, target=TOOLS)
         await asyncio.to_thread(_prepare, host_directory, spec, layer, overlays=machine.overlays)
         return BubblewrapSandbox(machine, spec, host_directory, layer, tools)
 

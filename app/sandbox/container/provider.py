@@ -292,7 +292,7 @@ class ImageBuilder:
         self,
         base: str,
         spec: SandboxSpec,
-        setup: SetupPlan | None,
+        setup: SetupPlan,
         *,
         target: str = ENV,
         on_output: OnOutput | None = None,
@@ -301,7 +301,7 @@ class ImageBuilder:
 
         Raises SetupError with the command, its exit code and the end of its output.
         """
-        if setup is None or not setup.commands:
+        if not setup.commands:
             return base
         facts = await self.engine.image(base)
         what = f"{self.scope} {(facts or {}).get('Id')} {setup.key or setup!r} {target}"
@@ -320,7 +320,7 @@ class ImageBuilder:
         self, base: str, spec: SandboxSpec, target: str, names: tuple[str, str], on_output: OnOutput | None
     ) -> str:
         """The name it is stored under: the second one, for this job alone, if a part failed."""
-        setup = spec.setup or SetupPlan()
+        setup = spec.setup
         name, quota = f"agent-fix-setup-{secrets.token_hex(8)}", self.engine.name == "docker"
         wanted = ContainerSpec(name, self.scope, spec.key, base, spec.limits, quota=quota)
         async with packing_tree(spec.fill) as tree, self.new_container(wanted) as machine:
@@ -430,7 +430,7 @@ async def checks(engine: ContainerEngine, image: str, launch: Launch) -> tuple[D
     python = next(word.partition(":")[2] for word in tools if word.startswith("interpreter:"))
     home = engine.environment.get("HOME", "")
     private = (*((f"{home}/.ssh", f"{home}/.config") if home else ()), *SOCKETS)
-    variables = {*dict(WORK_ENVIRONMENT), *environment}
+    variables = {*WORK_ENVIRONMENT, *environment}
     context = ProbeContext(python, private, frozenset(variables))
     proofs = await attacks(launch, context)
     return (*found, image_check, *(_with_repair(proof) for proof in proofs))
@@ -506,9 +506,9 @@ class ContainerProvider:
         left_out = await self._reopen(machine, spec)
         if left_out is None:
             left_out = await self._create(builder, spec, on_output)
-        planned = dict(spec.setup.environment if spec.setup else ())
+        planned = dict(spec.setup.environment)
         usable_variables = {name: value for name, value in planned.items() if name not in CERTIFICATE_VARIABLES}
-        environment = {**builder.image.variables(), **usable_variables, **dict(WORK_ENVIRONMENT)}
+        environment = {**builder.image.variables(), **usable_variables, **WORK_ENVIRONMENT}
         return MachineSandbox(
             machine, spec.key, spec.limits, environment, left_out=left_out, model_socket=spec.model_socket
         )
@@ -566,9 +566,8 @@ class ContainerProvider:
         image = await builder.image_with(image, without_project, spec.tools, target=TOOLS, on_output=on_output)
         image = await builder.image_with(image, spec, spec.setup, on_output=on_output)
         wanted = self._wanted(spec, image)
-        directories = spec.setup.directories if spec.setup else ()
         async with packing_tree(spec.begin_work) as tree, builder.new_container(wanted) as machine:
-            left_out = await fill(machine, wanted, f"{FILL}{FINISH}", tree, *directories)
+            left_out = await fill(machine, wanted, f"{FILL}{FINISH}", tree, *spec.setup.directories)
             if spec.model_socket is not None:
                 await machine.upload(FORWARDER, FORWARDER_PROGRAM.read_bytes())
         return notes(left_out)

@@ -19,6 +19,7 @@ from app.sandbox.base import (
     ENV,
     FORWARDER,
     FORWARDER_PROGRAM,
+    NO_SETUP,
     SYSTEM_PATH,
     TOOLS,
     WORK_ENVIRONMENT,
@@ -166,9 +167,9 @@ find /usr/local /opt -xdev -perm /022 ! -type l -exec chmod go-w -- '{{}}' + 2> 
 """What root executes must be writable by root only; a template may be lax about /usr/local, where its Python is."""
 
 
-def variables(setup: SetupPlan | None) -> dict[str, str]:
+def variables(setup: SetupPlan) -> dict[str, str]:
     """Every variable of a command, without those of the single command."""
-    return {**base_variables(*SYSTEM_PATH), **dict(setup.environment if setup else ())}
+    return {**base_variables(*SYSTEM_PATH), **dict(setup.environment)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,16 +183,15 @@ class MachineCreation:
 
     async def machine(self) -> tuple[E2BMachine, tuple[str, ...]]:
         """A ready machine, with what failed in its set-up; it is killed after an error."""
-        setups = [setup for setup in (self.spec.tools, self.spec.setup) if setup is not None and setup.commands]
+        setups = [setup for setup in (self.spec.tools, self.spec.setup) if setup.commands]
         machine, done = await self._start_machine(setups)
         async with self.cloud.discarding(machine.id):
             for number, setup in enumerate(setups[done:], done + 1):
                 target = TOOLS if setup is self.spec.tools else ENV
                 if not to_repeat(await self._set_up(machine, setup, target)):
                     await self.kept.keep(machine, setups[:number])
-            directories = self.spec.setup.directories if self.spec.setup else ()
             async with packing_tree(self.spec.begin_work) as tree:
-                return machine, notes(await self._fill(machine, FINISH, tree, *directories))
+                return machine, notes(await self._fill(machine, FINISH, tree, *self.spec.setup.directories))
 
     async def _start_machine(self, setups: Sequence[SetupPlan]) -> tuple[E2BMachine, int]:
         """A machine, and how many of the set-ups it already contains."""
@@ -283,7 +283,7 @@ async def checks(cloud: E2BCloud) -> tuple[DoctorCheck, ...]:
         repair = error.hint or "Check the limits of your E2B account."
         return (account, DoctorCheck("start", ok=False, detail=error.message, repair=repair))
     closed = DoctorCheck("network policy", ok=True, detail="as requested: nothing is reachable")
-    environment = {**variables(None), **dict(WORK_ENVIRONMENT)}
+    environment = {**variables(NO_SETUP), **WORK_ENVIRONMENT}
     sandbox = MachineSandbox(machine, DOCTOR, SandboxLimits(memory=MEMORY_TAKEN // 4), environment, network=False)
     open_wide = MachineSandbox(machine, DOCTOR, SandboxLimits(), environment, network=True)
     try:
@@ -376,7 +376,7 @@ class E2BProvider:
             machine,
             spec.key,
             spec.limits,
-            {**variables(spec.setup), **dict(WORK_ENVIRONMENT)},
+            {**variables(spec.setup), **WORK_ENVIRONMENT},
             left_out=left_out,
             model_socket=spec.model_socket,
             network=False,

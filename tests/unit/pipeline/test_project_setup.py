@@ -75,7 +75,7 @@ class CountedProvider:
         return ()
 
     async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
-        self.plans.append(spec.setup.commands if spec.setup else ())
+        self.plans.append(spec.setup.commands)
         exit_code = self.exit_codes[self.opened]
         self.opened += 1
         if self.may_end is not None:

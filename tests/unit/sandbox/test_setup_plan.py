@@ -503,8 +503,8 @@ async def test_manifests_that_are_links_or_enormous_are_not_read() -> None:
 
 
 def test_package_clients_are_offline_during_work() -> None:
-    assert dict(WORK_ENVIRONMENT)["PIP_NO_INDEX"] == "1"
-    assert dict(WORK_ENVIRONMENT)["CARGO_NET_OFFLINE"] == "true"
+    assert WORK_ENVIRONMENT["PIP_NO_INDEX"] == "1"
+    assert WORK_ENVIRONMENT["CARGO_NET_OFFLINE"] == "true"
 
 
 GITMODULES = """
