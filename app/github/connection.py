@@ -207,11 +207,14 @@ class Connection(ABC):
     def __init__(
         self,
         host: GitHubHost,
+        app_id: int,
         transport: httpx.AsyncBaseTransport | None,
         now: Callable[[], datetime],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self.host = host
+        self.app_id = app_id
+        """Our App's id, which marks what we did; 0 if only the account is known."""
         self.now = now
         self.sleep = sleep
         self.transport = transport or httpx.AsyncHTTPTransport(proxy=host.proxy)
@@ -230,11 +233,6 @@ class Connection(ABC):
     ) -> None:
         await self.transport.aclose()
         self._tokens.cleanup()
-
-    @property
-    @abstractmethod
-    def app_id(self) -> int:
-        """Our App's id, which marks what we did; 0 if only the account is known."""
 
     @abstractmethod
     def as_installation(self, installation: int, repository: int | None, grant: Grant) -> GitHub[Any]:
@@ -285,12 +283,8 @@ class AppConnection(Connection):
         now: Callable[[], datetime] = utc_now,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        super().__init__(host, transport, now, sleep)
+        super().__init__(host, credentials.app_id, transport, now, sleep)
         self.credentials = credentials
-
-    @property
-    def app_id(self) -> int:
-        return self.credentials.app_id
 
     def as_app(self) -> GitHub[Any]:
         return GitHub(RequestSigner(self._strategy(), BY_APP), config=self._config)
@@ -347,13 +341,8 @@ class TokenConnection(Connection):
         now: Callable[[], datetime] = utc_now,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        super().__init__(host, transport, now, sleep)
+        super().__init__(host, app_id, transport, now, sleep)
         self.token = token
-        self._app_id = app_id
-
-    @property
-    def app_id(self) -> int:
-        return self._app_id
 
     def as_installation(self, installation: int, repository: int | None, grant: Grant) -> GitHub[Any]:
         return self.with_token(self.token)

@@ -56,7 +56,6 @@ IsOpen = Annotated[bool, BeforeValidator(lambda value: value == "open" if isinst
 IsThere = Annotated[bool, BeforeValidator(lambda value: value if isinstance(value, bool) else value is not None)]
 
 _AUTHOR: Final = AliasPath("user", "id")
-_AUTHOR_NAME: Final = AliasPath("user", "login")
 
 
 class Account(GitHubModel):
@@ -127,15 +126,20 @@ def _last_number(address: object) -> object:
     return int(last) if last.isascii() and last.isdigit() else 0
 
 
-class IssueComment(GitHubModel):
-    """A comment on an issue or pull request. `author` is 0 if the account is gone."""
+class PostedText(GitHubModel):
+    """What somebody wrote. `author` is 0 if the account is gone."""
 
     id: int
     author: int = Field(default=0, validation_alias=_AUTHOR)
-    author_name: str = Field(default="ghost", validation_alias=_AUTHOR_NAME)
+    author_name: str = Field(default="ghost", validation_alias=AliasPath("user", "login"))
     kind: str = Field(default="User", validation_alias=AliasPath("user", "type"))
     """The kind of the author's account."""
     body: TextOrNull = ""
+
+
+class IssueComment(PostedText):
+    """A comment on an issue or pull request."""
+
     created_at: datetime
     updated_at: datetime | None = None
     url: str = Field(validation_alias="html_url")
@@ -210,15 +214,10 @@ class IssueEvent(GitHubModel):
 NOT_SUBMITTED: Final = datetime.max.replace(tzinfo=UTC)
 
 
-class PullRequestReview(GitHubModel):
-    """A review; `state` is GitHub's word in lower case. `author` is 0 if the account is gone."""
+class PullRequestReview(PostedText):
+    """A review; `state` is GitHub's word in lower case."""
 
-    id: int
-    author: int = Field(default=0, validation_alias=_AUTHOR)
-    author_name: str = Field(default="ghost", validation_alias=_AUTHOR_NAME)
-    kind: str = Field(default="User", validation_alias=AliasPath("user", "type"))
     state: Annotated[str, AfterValidator(str.lower)]
-    body: TextOrNull = ""
     commit: TextOrNull = Field(default="", validation_alias="commit_id")
     submitted_at: Annotated[datetime, BeforeValidator(lambda value: value or NOT_SUBMITTED)] = NOT_SUBMITTED
 
