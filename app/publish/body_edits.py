@@ -13,20 +13,14 @@ from app.core.patch import Tree
 from app.github.models import PullRequest
 from app.jobs.store import JobWithContext
 from app.publish.effects import MAX_BODY, OpenDraftPullRequest
-from app.publish.markdown import code_span
+from app.publish.markdown import alert, code_span
 
 _FOOTER = "\n---\n\n<sub>agent-fix · "
-_STATE_MARKS = ("<!-- agent-fix:state -->", "<!-- /agent-fix:state -->")
 _LEFT_OUT = "## An earlier follow-up\n\nLeft out, because the description would be too long; see its commit."
 
 _NO_PLACE = """## Verification
 
 Left out, because the description would be too long. The verdict above counts; the commit's check has the details."""
-
-
-def _between(begin: str, end: str) -> re.Pattern[str]:
-    """Two markers with the text between them. Each has a line of its own: others may be in a title or an output."""
-    return re.compile(rf"(?ms)^{re.escape(begin)}$.*?^{re.escape(end)}$")
 
 
 def _unix(body: str) -> str:
@@ -38,10 +32,7 @@ def with_section(body: str, key: str, section: str) -> str:
     """The body with this job's section, new or replaced, before the footer. If it is too long, the oldest other
     sections are dropped."""
     body = _unix(body)
-    begin, end = _marks(key)
-    # Without anything that looks like one of our markers, such as in a shown output.
-    shown = section.replace("agent-fix:follow-up:", "agent-fix: follow-up:").strip()
-    block = f"{begin}\n{shown}\n{end}"
+    block = _marked(key, section.strip())
     there = _blocks(body).get(key)
     if there is not None:
         body = body.replace(there, block, 1)
@@ -53,31 +44,25 @@ def with_section(body: str, key: str, section: str) -> str:
         if len(body) <= MAX_BODY:
             break
         if other != key:
-            begin, end = _marks(other)
-            body = body.replace(old, f"{begin}\n{_LEFT_OUT}\n{end}", 1)
+            body = body.replace(old, _marked(other, _LEFT_OUT), 1)
     return body
 
 
 def with_state(body: str, section: str) -> str:
     """The body with the job's state replaced; a body without one stays as it is."""
-    return _between(*_STATE_MARKS).sub(lambda _: marked_state(section), _unix(body), count=1)
+    return _replaced(_unix(body), "state", section)
 
 
-def marked_state(section: str) -> str:
-    return f"{_STATE_MARKS[0]}\n{section}\n{_STATE_MARKS[1]}"
-
-
-PartName = Literal["verdict", "verification"]
+PartName = Literal["state", "verdict", "verification"]
 
 
 def marked_part(name: PartName, text: str) -> str:
     """Text of the body that may be replaced later, without what looks like its markers, such as in an output."""
-    begin, end = _part_marks(name)
-    return f"{begin}\n{text.replace(f'agent-fix:{name}', f'agent-fix: {name}')}\n{end}"
+    return f"<!-- agent-fix:{name} -->\n{_without_marks(name, text)}\n<!-- /agent-fix:{name} -->"
 
 
-def _part_marks(name: PartName) -> tuple[str, str]:
-    return f"<!-- agent-fix:{name} -->", f"<!-- /agent-fix:{name} -->"
+def _without_marks(name: str, text: str) -> str:
+    return text.replace(f"agent-fix:{name}", f"agent-fix: {name}")
 
 
 def with_parts(body: str, *, verdict: str, verification: Sequence[str]) -> str:
@@ -91,11 +76,14 @@ def with_parts(body: str, *, verdict: str, verification: Sequence[str]) -> str:
 
 
 def _replaced(body: str, name: PartName, text: str) -> str:
-    return _between(*_part_marks(name)).sub(lambda _: marked_part(name, text), body, count=1)
+    # Each marker has a line of its own: others may be in a title or an output.
+    there = rf"(?ms)^<!-- agent-fix:{name} -->$.*?^<!-- /agent-fix:{name} -->$"
+    return re.sub(there, lambda _: marked_part(name, text), body, count=1)
 
 
-def _marks(key: str) -> tuple[str, str]:
-    return f"<!-- agent-fix:follow-up:{key} -->", f"<!-- /agent-fix:follow-up:{key} -->"
+def _marked(key: str, section: str) -> str:
+    text = _without_marks("follow-up:", section)
+    return f"<!-- agent-fix:follow-up:{key} -->\n{text}\n<!-- /agent-fix:follow-up:{key} -->"
 
 
 def _blocks(body: str) -> dict[str, str]:
@@ -155,7 +143,7 @@ def with_template(effect: OpenDraftPullRequest, tree: Tree, where: JobWithContex
     if where.job_context.config.ci == "manual" and (workflows := workflows_not_skipped(tree)):
         names = ", ".join(code_span(path) for path in workflows[:5])
         note = "CI waits for `/agent ci`, but workflows on `pull_request_target` start anyway"
-        body = insert_note(body, f"> [!NOTE]\n> {note}: {names} may be running already.")
+        body = insert_note(body, alert("NOTE", f"{note}: {names} may be running already."))
     template = find_template(tree) if where.job_context.publish_target == "new_branch" else ""
     bodies = (fill_template(template, body) if template else body, body, effect.body)
     chosen = next(text for text in bodies if len(text) <= MAX_BODY)

@@ -86,6 +86,11 @@ def paragraphs(*parts: str) -> str:
     return "\n\n".join(filter(None, parts))
 
 
+def alert(kind: str, *parts: str) -> str:
+    """GitHub's coloured box (`NOTE`, `WARNING` …) with these paragraphs, as in `paragraphs`."""
+    return "\n".join(f"> {line}".rstrip() for line in (f"[!{kind}]", *paragraphs(*parts).split("\n")))
+
+
 def details(summary: str, body: str) -> str:
     """A folded part. `summary` comes from our templates only, `body` is Markdown."""
     return f"<details>\n<summary>{escape(one_line(summary), quote=False)}</summary>\n\n{body}\n\n</details>"

@@ -36,6 +36,7 @@ from app.publish.effects import (
     UpdateDraftStatus,
     UpdateVerdict,
 )
+from app.publish.markdown import alert
 from app.publish.outbox import EffectClaim, EffectStatus, Outbox
 from app.publish.pull_request_text import SKIP_CI
 from app.publish.secret_scan import SecretScan
@@ -423,7 +424,7 @@ class PublishPolicy:
         if isinstance(effect, PushCommits):
             return effect.model_copy(update={"commit": merged})
         note = merge_note(base_ref, effect.onto, effect.commit)
-        return effect.model_copy(update={"commit": merged, "body": insert_note(effect.body, f"> [!NOTE]\n> {note}")})
+        return effect.model_copy(update={"commit": merged, "body": insert_note(effect.body, alert("NOTE", note))})
 
     async def _early_draft(
         self, claim: EffectClaim, effect: OpenEarlyDraft, where: JobWithContext, forge: PolicyTarget

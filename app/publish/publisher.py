@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from time import monotonic
 from typing import Generic, TypeVar
@@ -219,40 +220,33 @@ STOPPED_REST = "It was stopped."
 GIVEN_UP_REST = "Their process ended too often, or their sandbox was lost."
 
 
+@dataclass(frozen=True, slots=True)
 class JobFinalizer:
     """Finalizes jobs that were handed over, from rows alone, so that it can be repeated after any crash."""
 
-    def __init__(
-        self,
-        store: JobStore,
-        job_queries: JobQueries,
-        outbox: Outbox,
-        mirror: Callable[[int], GitStore],
-        *,
-        forget_lessons: Callable[[int, str], int] = lambda _repository, _job: 0,
-        stop_reason: Callable[[str], str] = lambda _job: STOPPED_REST,
-    ) -> None:
-        """`forget_lessons` deletes the lessons of a job; `stop_reason` says who stopped it."""
-        self._store = store
-        self._job_queries = job_queries
-        self._outbox = outbox
-        self._mirror = mirror
-        self._forget_lessons = forget_lessons
-        self._stop_reason = stop_reason
-        self._isolated = IsolatedLoop("finishing it")
+    store: JobStore
+    job_queries: JobQueries
+    outbox: Outbox
+    mirror: Callable[[int], GitStore]
+    _: KW_ONLY
+    forget_lessons: Callable[[int, str], int] = lambda _repository, _job: 0
+    """Deletes the lessons of a job."""
+    stop_reason: Callable[[str], str] = lambda _job: STOPPED_REST
+    """Says who stopped a job."""
+    isolated: IsolatedLoop = field(default_factory=lambda: IsolatedLoop("finishing it"))
 
     async def finalize(self) -> int:
         """Give every job that can have one its final state, and publish ended rests of suites; returns how many."""
-        waiting = await asyncio.to_thread(self._job_queries.handed_over_jobs)
-        ended = await asyncio.to_thread(self._job_queries.ended_rests)
-        done = await self._isolated.run_each(waiting, self._finalize)
-        return done + await self._isolated.run_each(ended, self._publish_rest)
+        waiting = await asyncio.to_thread(self.job_queries.handed_over_jobs)
+        ended = await asyncio.to_thread(self.job_queries.ended_rests)
+        done = await self.isolated.run_each(waiting, self._finalize)
+        return done + await self.isolated.run_each(ended, self._publish_rest)
 
     def _publish_rest(self, each: JobWithContext) -> bool:
         """Request the effects that show the result of the remaining tests, or why they were not finished."""
         result = JobResult.model_validate(each.row.result)
         if each.row.stop_requested:
-            result = result.with_rest_state("stopped", self._stop_reason(each.job.id))
+            result = result.with_rest_state("stopped", self.stop_reason(each.job.id))
         else:
             failed = result.rest.reason if result.rest else ""
             result = result.with_rest_state("given_up", failed or GIVEN_UP_REST)
@@ -265,15 +259,15 @@ class JobFinalizer:
             return False
         failpoint("rest.publishing")
         if result.verification is not None and result.verification.verdict == "broken":
-            self._forget_lessons(each.job_context.issue_ref.repository, each.job.id)
-        self._job_queries.published_rest(each.job.id, result.model_dump(mode="json"))
+            self.forget_lessons(each.job_context.issue_ref.repository, each.job.id)
+        self.job_queries.published_rest(each.job.id, result.model_dump(mode="json"))
         return True
 
     def _add(self, each: JobWithContext, effects: Iterable[Effect]) -> bool:
         """Add the effects; False if another process owns the job again."""
         try:
             for effect in effects:
-                self._outbox.add(each.job.id, each.row.epoch, each.job_context.issue_ref, effect)
+                self.outbox.add(each.job.id, each.row.epoch, each.job_context.issue_ref, effect)
         except StaleEpoch:
             return False
         return True
@@ -287,8 +281,8 @@ class JobFinalizer:
             return False
         failpoint("job.finishing")
         if not published:
-            self._forget_lessons(each.job_context.issue_ref.repository, each.job.id)
-        self._store.finish(
+            self.forget_lessons(each.job_context.issue_ref.repository, each.job.id)
+        self.store.finish(
             each.job.id,
             result.exit_status,
             result.reason,
@@ -304,7 +298,7 @@ class JobFinalizer:
         if branch is None:
             return _unpublished(each, PublishRefused("The job was handed over without a branch."))
         if each.row.stop_requested and branch.state == "wanted":
-            self._outbox.withdraw(each.job.id)
+            self.outbox.withdraw(each.job.id)
             branch = self._branch(each.job.id) or branch
         match branch.state:
             case "done":
@@ -320,7 +314,7 @@ class JobFinalizer:
         return None
 
     def _branch(self, job: str) -> EffectStatus | None:
-        found = [each for each in self._outbox.of(job) if isinstance(each.effect, OpenDraftPullRequest | PushCommits)]
+        found = [each for each in self.outbox.of(job) if isinstance(each.effect, OpenDraftPullRequest | PushCommits)]
         return found[-1] if found else None
 
     def _effects(self, each: JobWithContext, result: JobResult) -> Iterator[Effect]:
@@ -336,7 +330,7 @@ class JobFinalizer:
     def _answer(self, each: JobWithContext, result: JobResult, thread: ThreadRef) -> AnswerReviewThread:
         if each.job_context.publish_target != "same_branch":
             return AnswerReviewThread(comment=thread.comment, body=sibling_answer(result.url))
-        mirror = self._mirror(each.job_context.issue_ref.repository)
+        mirror = self.mirror(each.job_context.issue_ref.repository)
         diff = mirror.diff(each.job.task.base, result.commit, paths=[thread.path], context=0) if thread.path else ""
         touched = touches(diff, thread)
         body = thread_answer(thread, commit=result.commit, touched=touched, changed=bool(diff), summary=result.summary)

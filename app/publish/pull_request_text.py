@@ -20,6 +20,7 @@ from app.llm.ledger import fallback_notes, price
 from app.publish.body_edits import marked_part
 from app.publish.effects import MAX_BODY, MAX_TITLE, UpdateVerdict
 from app.publish.markdown import (
+    alert,
     cell,
     code_cell,
     code_span,
@@ -252,25 +253,20 @@ def banner(facts: PullRequestContent) -> str:
     deleted = sum(stat.deleted or 0 for stat in facts.result.changes)
     numbers.append(f"{count(len(facts.result.changes), 'file')}, +{added:,} −{deleted:,} lines")  # noqa: RUF001
     first = f"**{verification.verdict.capitalize()}.** {meaning(verification)}"
-    return _alert(_ALERT[verification.verdict], first, "", " · ".join(numbers))
+    return alert(_ALERT[verification.verdict], first, " · ".join(numbers))
 
 
 def _alerts(facts: PullRequestContent, caps: Caps) -> Iterator[str]:
     if not facts.verification.isolated:
-        yield _alert(
+        yield alert(
             "WARNING", "**No sandbox.** The agent's commands and the project's tests ran unprotected on the host."
         )
     if facts.recorded:
-        yield _alert(
-            "NOTE",
-            "**Recorded answers.** The model's answers are from a recording; everything else really ran.",
+        yield alert(
+            "NOTE", "**Recorded answers.** The model's answers are from a recording; everything else really ran."
         )
     if warnings := bullets(facts.result.warnings, caps):
-        yield _alert("WARNING", *warnings.split("\n"))
-
-
-def _alert(kind: str, *lines: str) -> str:
-    return "\n".join([f"> [!{kind}]", *(f"> {line}".rstrip() for line in lines)])
+        yield alert("WARNING", warnings)
 
 
 def _summary(facts: PullRequestContent, caps: Caps) -> str:

@@ -22,7 +22,7 @@ from app.jobs.context import JobContext
 from app.jobs.status import WaitingFor
 from app.jobs.store import JobQueries, JobWithContext, ProgressRow
 from app.llm.ledger import price
-from app.publish.body_edits import marked_state
+from app.publish.body_edits import marked_part
 from app.publish.effects import (
     MAX_BODY,
     MAX_COMMENT,
@@ -32,7 +32,18 @@ from app.publish.effects import (
     UpdateDraftStatus,
     key_of,
 )
-from app.publish.markdown import as_shown, code_span, details, fenced, harmless_line, inline, paragraphs, prose, quoted
+from app.publish.markdown import (
+    alert,
+    as_shown,
+    code_span,
+    details,
+    fenced,
+    harmless_line,
+    inline,
+    paragraphs,
+    prose,
+    quoted,
+)
 from app.publish.outbox import EffectStatus
 from app.publish.pull_request_text import (
     SKIP_CI,
@@ -574,11 +585,11 @@ def early_draft_effects(view: StatusView, draft: EffectStatus | None, *, posted:
             body=next(body for body in bodies if len(body) <= MAX_BODY),
         )
     elif draft is not None and view.state not in _WITHOUT_DRAFT_STATUS and (posted or over):
-        section = _alert("IMPORTANT", _AT_WORK_TEXT)
+        section = alert("IMPORTANT", _AT_WORK_TEXT)
         if over:
             what_now = _WHAT_NOW.get(view.state, "`/agent retry` on the issue starts again, in this draft.")
             headline = f"**{HEADLINES[view.state]}.** Nothing here was verified."
-            section = _alert("WARNING", headline, inline(clip(view.reason, 400)), what_now)
+            section = alert("WARNING", headline, inline(clip(view.reason, 400)), what_now)
         yield UpdateDraftStatus(section=section, close=view.state == "no_change")
 
 
@@ -587,13 +598,9 @@ def _draft_body(view: StatusView, caps: Caps) -> str:
     where = f" · progress in #{number}" if number is not None else ""
     text = paragraphs(
         opening_line(view.job.task),
-        marked_state(_alert("IMPORTANT", _AT_WORK_TEXT)),
+        marked_part("state", alert("IMPORTANT", _AT_WORK_TEXT)),
         f"## Plan\n\n{inline(clip(summary, caps.text))}" if summary else "",
         bullets(plan_steps(view.plan, view.planned), caps, numbered=True) if summary else "",
         f"---\n\n<sub>agent-fix · job `{view.job.id}`{where}</sub>",
     )
     return text + "\n"
-
-
-def _alert(kind: str, *lines: str) -> str:
-    return "\n>\n".join([f"> [!{kind}]\n> {lines[0]}", *(f"> {line}" for line in lines[1:] if line)])

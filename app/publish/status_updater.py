@@ -7,6 +7,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 
 from app.core.clock import in_utc
@@ -66,47 +67,37 @@ _TURN = re.compile(r"turn (\d+)")
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class StatusUpdater:
-    """Requests the effects that people see. `public_url` is the dashboard's address, if there is one; `page`
-    replaces a job's page there by that of the workflow run `run`. `early`: drafts may be opened early. `kept`: where an
-    unpublished change is (`app.publish.status_text`). `channels`: where else a job's end or wait is announced."""
+    """Requests the effects that people see."""
 
-    def __init__(
-        self,
-        store: JobStore,
-        job_queries: JobQueries,
-        outbox: Outbox,
-        account: Callable[[str], Ledger],
-        now: Callable[[], datetime],
-        *,
-        public_url: str = "",
-        page: str = "",
-        run: int = 0,
-        early: bool = True,
-        kept: str = KEPT_ON_SERVER,
-        channels: Collection[Channel] = (),
-    ) -> None:
-        self._store = store
-        self._job_queries = job_queries
-        self._outbox = outbox
-        self._account = account
-        self._now = now
-        self._public_url = public_url.rstrip("/")
-        self._isolated = IsolatedLoop("updating the status")
-        self._page = page
-        self._run = run
-        self._early = early
-        self._kept = kept
-        self._channels = channels
+    store: JobStore
+    job_queries: JobQueries
+    outbox: Outbox
+    account: Callable[[str], Ledger]
+    now: Callable[[], datetime]
+    _: KW_ONLY
+    public_url: str = ""
+    """The dashboard's address, if there is one."""
+    page: str = ""
+    """Replaces a job's page there by that of the workflow run `run`."""
+    run: int = 0
+    early: bool = True
+    """True if drafts may be opened early."""
+    kept: str = KEPT_ON_SERVER
+    """Where an unpublished change is (`app.publish.status_text`)."""
+    channels: Collection[Channel] = ()
+    """Where else a job's end or wait is announced."""
+    isolated: IsolatedLoop = field(default_factory=lambda: IsolatedLoop("updating the status"))
 
     async def post_due(self) -> int:
         """Update every job that has news; returns how many."""
-        unposted = await asyncio.to_thread(self._job_queries.not_posted, EVERY)
-        return await self._isolated.run_each(filter(self._is_due, unposted), self._post)
+        unposted = await asyncio.to_thread(self.job_queries.not_posted, EVERY)
+        return await self.isolated.run_each(filter(self._is_due, unposted), self._post)
 
     def _is_due(self, each: JobWithContext) -> bool:
         """True for a change of state; otherwise true ever more rarely, so that a long job causes few edits."""
-        now = self._now()
+        now = self.now()
         if each.posted_state != each.row.state:
             return True
         age, since = now - each.job.created_at, now.timestamp() - each.posted_at
@@ -116,15 +107,15 @@ class StatusUpdater:
     def _post(self, each: JobWithContext) -> bool:
         view = self.view(each)
         try:
-            self._outbox.adopt(each.job.id, each.row.epoch, branches=False)
+            self.outbox.adopt(each.job.id, each.row.epoch, branches=False)
             shown = status_effects(view, each.posted_state, newest=self._is_newest(each))
             for effect in (*shown, *self._of_its_draft(view)):
-                self._outbox.add(each.job.id, each.row.epoch, each.job_context.issue_ref, effect)
+                self.outbox.add(each.job.id, each.row.epoch, each.job_context.issue_ref, effect)
             if view.state != each.posted_state and view.state in FINAL | WAITING:
                 # Under no installation, so that GitHub and other receivers do not wait for each other.
                 elsewhere = each.job_context.issue_ref.model_copy(update={"installation": 0})
-                for channel in self._channels:
-                    self._outbox.add(each.job.id, each.row.epoch, elsewhere, notification(view, channel))
+                for channel in self.channels:
+                    self.outbox.add(each.job.id, each.row.epoch, elsewhere, notification(view, channel))
         except StaleEpoch:  # it changed owners just now; the next round updates it
             return False
         except TooManyEffects as error:
@@ -133,60 +124,60 @@ class StatusUpdater:
             fields = {"job": each.job.id, "error": error_id(view), "reason": view.reason}
             logger.warning("a job ended in an error", extra=fields)
         failpoint("status.queued")
-        self._job_queries.mark_posted(each)
+        self.job_queries.mark_posted(each)
         return True
 
     def _is_newest(self, each: JobWithContext) -> bool:
         """False if another job of the issue began while the remaining tests ran: the labels are that one's."""
         place = each.job_context.issue_ref
-        newest = self._job_queries.newest(place.repository, place.number) if each.posted_state == AFTER_REST else None
+        newest = self.job_queries.newest(place.repository, place.number) if each.posted_state == AFTER_REST else None
         return newest is None or newest.job.id == each.job.id
 
     def _of_its_draft(self, view: StatusView) -> Iterator[Effect]:
         """Effects for the early draft. In a workflow nobody would see them before the end."""
-        if self._early and view.job_context.opens_early:
-            posted = self._outbox.status(status_key(view.job.id)) is not None
-            yield from early_draft_effects(view, self._outbox.status(early_key(view.job.id)), posted=posted)
+        if self.early and view.job_context.opens_early:
+            posted = self.outbox.status(status_key(view.job.id)) is not None
+            yield from early_draft_effects(view, self.outbox.status(early_key(view.job.id)), posted=posted)
 
     def _in_queue(self, each: JobWithContext) -> tuple[int, int] | None:
         if each.waiting_for != "pull_requests" or each.row.state != "queued":
             return None
-        waiting = self._job_queries.waiting_for_pull_requests(each.job_context.issue_ref.repository)
+        waiting = self.job_queries.waiting_for_pull_requests(each.job_context.issue_ref.repository)
         order = [job for job, _ in waiting]
         return (order.index(each.job.id) + 1, len(order)) if each.job.id in order else None
 
     def view(self, each: JobWithContext) -> StatusView:
         """Everything that is known about a job now."""
         job, row = each.job, each.row
-        steps = self._store.recent_progress(job.id, 1, "step")
-        plans = self._store.recent_progress(job.id, 1, "plan")
+        steps = self.store.recent_progress(job.id, 1, "step")
+        plans = self.store.recent_progress(job.id, 1, "plan")
         turn = _TURN.search(steps[-1].text) if steps else None
         result = JobResult.model_validate(row.result) if row.result else None
         diff = b""
         if result and result.diff and row.state in ATTEMPT_SHOWN:
-            diff = JobBlobs(self._store.engine, job.id).get(result.diff)
-        draft = self._outbox.status(early_key(job.id)) if each.job_context.opens_early else None
+            diff = JobBlobs(self.store.engine, job.id).get(result.diff)
+        draft = self.outbox.status(early_key(job.id)) if each.job_context.opens_early else None
         return StatusView(
             job=job,
             job_context=each.job_context,
             state=row.state,
-            at=in_utc(row.updated_at) if row.state in FINAL | WAITING else self._now(),
+            at=in_utc(row.updated_at) if row.state in FINAL | WAITING else self.now(),
             reason=row.reason,
             result=result,
             diff=diff.decode(errors="replace"),
-            totals=self._account(job.id).totals(),
+            totals=self.account(job.id).totals(),
             turn=int(turn[1]) if turn else 0,
             planned=plans[-1].text if plans else "",
-            recent_actions=self._store.recent_progress(job.id, 3, *_RECENT_KINDS),
-            run=self._run,
-            kept=self._kept,
+            recent_actions=self.store.recent_progress(job.id, 3, *_RECENT_KINDS),
+            run=self.run,
+            kept=self.kept,
             waiting_for=each.waiting_for,
             in_queue=self._in_queue(each),
             limit_warnings=tuple(
-                row.text for row in self._store.recent_progress(job.id, 50, "warning") if row.text.startswith(NEAR_CAP)
+                row.text for row in self.store.recent_progress(job.id, 50, "warning") if row.text.startswith(NEAR_CAP)
             ),
             draft=draft.receipt.url if draft and draft.receipt else "",
-            job_page=self._page or (f"{self._public_url}/jobs/{job.id}" if self._public_url else ""),
+            job_page=self.page or (f"{self.public_url.rstrip('/')}/jobs/{job.id}" if self.public_url else ""),
         )
 
 

@@ -1,6 +1,7 @@
 """Every job is shown by one comment, labels, a reaction and a check run, from rows alone and not too often."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -217,9 +218,8 @@ async def test_the_worker_that_took_over_updates_the_comment(
         def not_posted(self, *_: object) -> tuple[object, ...]:
             return (old,)
 
-    harness.status_updater._job_queries = StaleQueries(harness.engine, harness.now)
-    assert await harness.status_updater.post_due() == 0
-    harness.status_updater._job_queries = harness.job_queries
+    stale = replace(harness.status_updater, job_queries=StaleQueries(harness.engine, harness.now))
+    assert await stale.post_due() == 0
     assert await harness.status_updater.post_due() == 1
 
 
