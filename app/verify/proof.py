@@ -36,7 +36,11 @@ NO_RUNNER = "no test runner was found that can run single tests."
 
 
 class PatchUnderTest(NamedTuple):
-    """A patch, how chosen tests are run on its base and head, and what these differ in; None if neither can be."""
+    """A patch and what its proof needs.
+
+    `runs` is None if the harness cannot run chosen tests, `trees` if tests are wanted for a fix that cannot be
+    reverted.
+    """
 
     patch: Patch
     runs: Runs | None
