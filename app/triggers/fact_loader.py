@@ -65,7 +65,7 @@ def job_behind(
 
 
 STARTING_VERBS = frozenset(verb for verb, handler in HANDLERS.items() if handler.asks_for_work)
-"""Verbs by which work is asked for: a stop that was said before one of them does not stop it."""
+"""Verbs that ask for work: a stop that was requested before one of them does not stop it."""
 STOPPING_VERBS = frozenset(verb for verb, handler in HANDLERS.items() if handler.ends_work)
 
 T = TypeVar("T")

@@ -90,7 +90,7 @@ class CommandHandler:
     find_job: Callable[[JobQueries, int, int], JobWithContext | None] = newest_job
     """The job that it is for, by the repository's id and the issue's number. Blocking."""
     asks_for_work: bool = False
-    """A stop that was requested before it does not stop its work."""
+    """A stop that was requested earlier does not stop its work, whichever arrives first."""
     ends_work: bool = False
     """Only a later request for work cancels it, and it does not count as one command too many."""
     only_reads: bool = False
@@ -120,7 +120,7 @@ def refuse_while_paused(facts: EventFacts) -> Reply | None:
     return Reply(rule="busy", text="The job is paused.", suggestion="/agent continue --budget +3")
 
 
-def refuse_elsewhere(facts: EventFacts) -> Reply | None:
+def refuse_pull_requests_of_others(facts: EventFacts) -> Reply | None:
     """Other people's commits are never rewritten, and only they may start their CI."""
     if facts.is_our_pull_request:
         return None

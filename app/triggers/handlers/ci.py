@@ -2,11 +2,11 @@
 
 from app.publish.body_edits import FORK_MARK
 from app.triggers.decisions import EventFacts, Reply
-from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome, early_draft, refuse_elsewhere
+from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome, early_draft, refuse_pull_requests_of_others
 
 
 def _refuse(facts: EventFacts) -> Reply | None:
-    return refuse_elsewhere(facts) or _refuse_commits_of_a_fork(facts)
+    return refuse_pull_requests_of_others(facts) or _refuse_commits_of_a_fork(facts)
 
 
 def _refuse_commits_of_a_fork(facts: EventFacts) -> Reply | None:

@@ -2,7 +2,7 @@
 
 from app.publish import replies
 from app.triggers.decisions import JobRequest, TriggerAnswer, TriggerContext
-from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome, early_draft, refuse_elsewhere
+from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome, early_draft, refuse_pull_requests_of_others
 from app.triggers.job_creator import JobCreator
 from app.triggers.prompt_context import load_prompt_context
 
@@ -35,4 +35,4 @@ async def merge_base_branch(request: JobRequest, context: TriggerContext, job_cr
     return await job_creator.admit(draft)
 
 
-REBASE = CommandHandler(_run, refuse=refuse_elsewhere)
+REBASE = CommandHandler(_run, refuse=refuse_pull_requests_of_others)

@@ -1,5 +1,6 @@
 """Who may start, guide and stop what, and when: one test for each rule."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
 from typing import Any, get_args
@@ -182,6 +183,16 @@ def test_an_old_comment_is_ignored() -> None:
 def test_a_redelivered_label_counts_only_while_it_is_there() -> None:
     assert skipped(ask(label(), state(labels=("bug",)))) == ("withdrawn", False)
     assert order(ask(label(), state(labels=("bug", "Agent-Fix")))).aim == "fix"
+
+
+def test_a_label_that_somebody_else_added_again_since_is_their_request() -> None:
+    assert skipped(ask(label(), state(withdrawn=True))) == ("withdrawn", False)
+
+
+def test_an_assignment_by_a_stranger_is_refused_before_its_issue_is_read() -> None:
+    event = event_of("issues", made.payload("assigned", issue=made.issue(), assignee=made.OURSELVES))
+    facts = replace(facts_of(event, requester=None), issue=None)
+    assert skipped(decide(facts, now=NOW)) == ("no_access", False)
 
 
 def test_a_deleted_comment_is_ignored() -> None:
