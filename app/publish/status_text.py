@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from app.core.job import FINAL, JOB_ID, WAITING, Job, JobResult, JobState
+from app.core.job import FINAL, JOB_ID, PUBLISHED, WAITING, Job, JobResult, JobState
 from app.core.model_usage import Totals, usd
 from app.core.patch import Patch
 from app.core.plan import Plan, render_plan_file
@@ -196,6 +196,20 @@ class StatusView:
         return self.state == "answered" and self.job.aim != "ask"
 
     @property
+    def is_broken(self) -> bool:
+        """True if the rest of its suite showed that a published change is broken."""
+        verification = self.result.verification if self.result else None
+        return self.state in PUBLISHED and verification is not None and verification.verdict == "broken"
+
+    @property
+    def headline(self) -> str:
+        if self.planned_only:
+            return "🧭 A plan for your approval"
+        if self.state == "needs_input" and self.plan and len(self.plan.questions) > 1:
+            return "❓ Questions before the work starts"
+        return BROKEN_DRAFT if self.is_broken else HEADLINES[self.state]
+
+    @property
     def comment_state(self) -> CommentState:
         shows_plan = self.state == "awaiting_approval" or self.planned_only
         return CommentState(state=self.state, run=self.run, plan=shows_plan and can_be_edited(self.plan))
@@ -222,7 +236,7 @@ def _render(view: StatusView, level: DetailLevel, attempt: str = "") -> str:
     notes = (*view.job_context.notes, *view.limit_warnings) if view.state not in FINAL else ()
     shown = [text for note in notes[: level.caps.items] if (text := inline(clip(note, level.caps.text)))]
     text = paragraphs(
-        f"### {_headline(view)}",
+        f"### {view.headline}",
         *_details_of_state(view, level),
         *(unpublished_work(view.job.id, view.state, view.result, view.kept) if view.result else ()),
         _plan_details(view, level.caps),
@@ -233,16 +247,6 @@ def _render(view: StatusView, level: DetailLevel, attempt: str = "") -> str:
         _footer(view),
     )
     return text + "\n"
-
-
-def _headline(view: StatusView) -> str:
-    if view.state == "needs_input" and view.plan and len(view.plan.questions) > 1:
-        return "❓ Questions before the work starts"
-    if view.planned_only:
-        return "🧭 A plan for your approval"
-    if view.state in {"pr_opened", "pr_updated"} and view.result and view.result.verification:
-        return BROKEN_DRAFT if view.result.verification.verdict == "broken" else HEADLINES[view.state]
-    return HEADLINES[view.state]
 
 
 def _details_of_state(view: StatusView, level: DetailLevel) -> Iterator[str]:

@@ -34,8 +34,6 @@ from app.publish.outbox import Outbox, StaleEpoch, TooManyEffects
 from app.publish.publisher import IsolatedLoop
 from app.publish.status_text import (
     ATTEMPT_SHOWN,
-    BROKEN_DRAFT,
-    HEADLINES,
     KEPT_ON_SERVER,
     SUCCEEDED,
     StatusView,
@@ -195,7 +193,8 @@ def status_effects(view: StatusView, posted_state: str, *, newest: bool = True) 
     if view.state in PUBLISHED and view.result and view.result.verification:
         yield _check(view, view.result, view.result.verification)
     if view.job.aim != "ask" and newest:
-        state: JobState = "awaiting_approval" if view.planned_only else _labelled_as(view)
+        broken: JobState = "verification_failed" if view.is_broken else view.state
+        state: JobState = "awaiting_approval" if view.planned_only else broken
         yield labels(state, view.job.task.prompt, again=posted_state == AFTER_REST)
     if target is not None and (reaction := end_reaction(view.state)):
         yield AddReaction(target=target, content=reaction)
@@ -204,10 +203,7 @@ def status_effects(view: StatusView, posted_state: str, *, newest: bool = True) 
 def notification(view: StatusView, channel: Channel) -> SendNotification:
     """The notification that a job ended or is waiting, as plain text."""
     place, result = view.job_context.issue_ref, view.result
-    headline = HEADLINES["awaiting_approval" if view.planned_only else view.state]
-    if _labelled_as(view) != view.state:
-        headline = BROKEN_DRAFT
-    title = f"{headline}: {place.owner}/{place.name}#{place.number}"
+    title = f"{view.headline}: {place.owner}/{place.name}#{place.number}"
     lines = (one_line(view.job.task.issue.title), one_line(view.reason))
     return SendNotification(
         channel=channel,
@@ -239,13 +235,6 @@ def labels(state: JobState, prompt: str = "", *, again: bool = False) -> ChangeL
     ours = ("agent-in-progress", "agent-done", "agent-needs-human")
     requests = () if again else ("agent-fix", *((f"agent-fix:{prompt}",) if prompt else ()))
     return ChangeLabels(add=(there,) if there else (), remove=(*requests, *(name for name in ours if name != there)))
-
-
-def _labelled_as(view: StatusView) -> JobState:
-    """A published change that the rest of its suite found broken needs a person."""
-    facts = view.result.verification if view.result else None
-    broken = view.state in PUBLISHED and facts is not None and facts.verdict == "broken"
-    return "verification_failed" if broken else view.state
 
 
 def end_reaction(state: JobState) -> Reaction | None:
