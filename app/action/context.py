@@ -22,8 +22,8 @@ from app.server.context import ServerContext
 from app.server.github_access import connect
 from app.server.publisher import PublisherContext, build_publisher, defaults_of
 from app.triggers.events import Event, LabelAdded, TriggerEvent, decode, read
+from app.triggers.github_clients import GitHubClients
 from app.triggers.poller import label_added
-from app.triggers.resources import GitHubClients
 from app.triggers.rules import LABEL, command_of
 from app.triggers.status_comment_recovery import StatusCommentRecovery
 

@@ -5,7 +5,7 @@ An effect never names its own target: that is the job's `IssueRef`, and our code
 
 import hashlib
 from datetime import datetime, timedelta
-from typing import Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter
 
@@ -15,7 +15,9 @@ from app.core.patch import Patch
 from app.core.record import Record
 from app.core.task import Person
 from app.github.base import CommentState, Conclusion, NewPullRequest, RateLimited, Reaction, ReactionTarget
-from app.repo.git_store import GitStore
+
+if TYPE_CHECKING:
+    from app.repo.git_store import GitStore
 
 MAX_TITLE = 200
 MAX_BODY = 60_000
@@ -38,7 +40,7 @@ class CommitRecipe(Record):
     parents: tuple[str, ...] = ()
     """Set if they are not just the patch's base, as for a merge."""
 
-    def commit(self, store: GitStore, patch: Patch) -> str:
+    def commit(self, store: "GitStore", patch: Patch) -> str:
         """Make the commit in the store; returns its id. Raises GitError or UnsafePathError. Blocking."""
         return store.commit(patch, message=self.message, author=self.author, date=self.date, parents=self.parents)
 

@@ -14,7 +14,7 @@ from app.jobs.queue import DayCaps, JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
 from app.jobs.tables import open_database
 from app.server.launch.base import ChildProcesses, ClusterLauncher, JobLauncher
-from app.triggers.resources import Stores
+from app.triggers.stores import Stores
 
 if TYPE_CHECKING:
     from app.jobs.commit_transfer import CommitTransfer

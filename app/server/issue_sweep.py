@@ -23,8 +23,8 @@ from app.server.context import ServerContext
 from app.server.github_access import connect
 from app.server.publisher import defaults_of
 from app.triggers.event_handler import EventHandler
+from app.triggers.github_clients import GitHubClients, read_config
 from app.triggers.poller import label_added
-from app.triggers.resources import GitHubClients, read_config
 from app.triggers.rules import LABEL
 from app.triggers.status_comment_recovery import is_running, last_status
 

@@ -41,7 +41,7 @@ from app.publish.status_updater import StatusUpdater
 from app.repo.index.ranking import MAX_COMMITS
 from app.server.context import ServerContext
 from app.triggers.loops import TriggerLoops
-from app.triggers.resources import ServerDefaults
+from app.triggers.stores import ServerDefaults
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,8 @@ from app.repo.git_command import GitError
 from app.repo.git_store import GitStore
 from app.repo.inspection import mentioned_fix
 from app.repo.merge import SideNames, merge
-from app.triggers.resources import GitHubClients, Mirror, Stores
+from app.triggers.github_clients import GitHubClients, Mirror
+from app.triggers.stores import Stores
 
 UNVERIFIED = "No test or check was run."
 REPOSITORIES_AT_ONCE = 2

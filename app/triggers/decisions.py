@@ -14,7 +14,7 @@ from app.jobs.store import JobWithContext
 from app.jobs.trigger_log import Trigger
 from app.triggers.commands import AgentCommand, CommandOptions, Verb
 from app.triggers.events import CommentEvent, Event, EventSubject, ProgramCommand
-from app.triggers.resources import RepositoryContext
+from app.triggers.github_clients import RepositoryContext
 
 RequestAim = Literal[Verb, "answer", "fix_checks"]
 NotificationAim = Literal["stop", "no_access", "moved", "edited", "head_moved", "base_moved", "reconcile"]

@@ -44,13 +44,14 @@ from app.triggers.events import (
     conflict_key,
 )
 from app.triggers.fact_loader import FactLoader
+from app.triggers.github_clients import GitHubClients, RepositoryContext, read_config
 from app.triggers.handlers import HANDLERS
 from app.triggers.handlers.base import CommandCall
 from app.triggers.handlers.lessons import forget_unmerged
 from app.triggers.handlers.rebase import merge_base_branch
 from app.triggers.job_creator import JobCreator, RetryLater, StateChanged
-from app.triggers.resources import GitHubClients, RepositoryContext, ServerDefaults, Stores, read_config
 from app.triggers.rules import PER_HOUR, WORK_LABELS, command_of, decide, handler_of, should_ignore
+from app.triggers.stores import ServerDefaults, Stores
 
 STOP_REASONS = {
     "unlabelled": "Its label was removed.",

@@ -40,10 +40,11 @@ from app.triggers.events import (
     TriggerEvent,
     key_of,
 )
+from app.triggers.github_clients import GitHubClients, RepositoryContext, if_accessible, read_config
 from app.triggers.handlers import HANDLERS
 from app.triggers.handlers.base import newest_job
 from app.triggers.job_creator import branches_in_use
-from app.triggers.resources import GitHubClients, RepositoryContext, Stores, if_accessible, read_config
+from app.triggers.stores import Stores
 
 
 def job_behind(

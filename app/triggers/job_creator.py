@@ -52,8 +52,9 @@ from app.publish.outbox import StaleEpoch
 from app.repo.git_format import is_full_id
 from app.repo.inspection import slug
 from app.triggers.decisions import JobRequest, TriggerAnswer, TriggerContext
+from app.triggers.github_clients import GitHubClients, RepositoryContext, read_config
 from app.triggers.prompt_context import PromptContext, load_prompt_context
-from app.triggers.resources import GitHubClients, RepositoryContext, ServerDefaults, Stores, read_config
+from app.triggers.stores import ServerDefaults, Stores
 
 REVIEW_REQUEST = "A review requests changes: address its threads."
 FIX_OPEN_CHECKS = "Address what is open on this pull request: its review threads and its failing checks."

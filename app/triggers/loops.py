@@ -21,9 +21,10 @@ from app.jobs.leases import this_process
 from app.triggers.base_commit_fetcher import BaseCommitFetcher
 from app.triggers.event_handler import EventHandler
 from app.triggers.events import Event, IgnoredReason, InstallationChanged, ProgramCommand, decode, read
+from app.triggers.github_clients import GitHubClients, Mirror, RepositoryContext
 from app.triggers.job_creator import PullRequestLimit, RetryLater
 from app.triggers.poller import Poller, subject_of
-from app.triggers.resources import GitHubClients, Mirror, RepositoryContext, ServerDefaults, Stores
+from app.triggers.stores import ServerDefaults, Stores
 
 MAX_TITLE = 256
 SHOWN = 20

@@ -45,8 +45,9 @@ from app.triggers.events import (
     comment_key,
     label_key,
 )
-from app.triggers.resources import GitHubClients, RepositoryContext, Stores, if_accessible
+from app.triggers.github_clients import GitHubClients, RepositoryContext, if_accessible
 from app.triggers.rules import CHANGES_REQUESTED, LABEL, WORK_LABELS, starts_job
+from app.triggers.stores import Stores
 
 MAX_REPOSITORIES = 60
 """Repositories of one installation per round; those polled longest ago come first."""

@@ -22,7 +22,7 @@ from app.github.models import (
 from app.github.reader import FAILED
 from app.jobs.context import ThreadRef
 from app.triggers.decisions import JobRequest, TriggerContext
-from app.triggers.resources import RepositoryContext, if_accessible
+from app.triggers.github_clients import RepositoryContext, if_accessible
 
 Rank = Literal["asked", "maintainer", "opened", "other"]
 TITLES: dict[Rank, str] = {

@@ -29,10 +29,11 @@ from app.repo.git_format import is_full_id
 from app.triggers.commands import parse
 from app.triggers.decisions import EventFacts, IssueState, JobRequest, TriggerContext
 from app.triggers.events import CommentEvent, TriggerEvent
+from app.triggers.github_clients import GitHubClients, RepositoryContext, read_config
 from app.triggers.job_creator import JobDraft
 from app.triggers.prompt_context import PromptContext, load_prompt_context
-from app.triggers.resources import GitHubClients, RepositoryContext, ServerDefaults, Stores, read_config
 from app.triggers.rules import destination_of
+from app.triggers.stores import ServerDefaults, Stores
 
 AGAIN: Final = (
     "A new workflow run has nothing of the earlier one, so the job starts again, with the comments since then."

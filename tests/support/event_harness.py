@@ -23,7 +23,7 @@ from app.publish.effects import EFFECT_ADAPTER, AddReaction, Effect, Receipt, Up
 from app.repo.git_store import GitStore
 from app.server.receiver import receiver
 from app.triggers.loops import TriggerLoops
-from app.triggers.resources import ServerDefaults, Stores
+from app.triggers.stores import ServerDefaults, Stores
 from tests.support.databases import database
 from tests.support.github.fake import FakeGitHubSetup, make_fake_github, served
 from tests.support.github.webhooks import Hooks

@@ -66,7 +66,7 @@ HOMES = {
     "rich": {"app.cli.live_view"},
     "shtab": {"app.cli"},
     "sqlalchemy": {
-        "app.triggers.resources",
+        "app.triggers.stores",
         "app.server.publisher",
         "app.server.job_process",
         "app.server.worker",

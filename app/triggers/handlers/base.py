@@ -20,7 +20,7 @@ from app.triggers.decisions import (
 )
 from app.triggers.events import Assigned, LabelAdded, ProgramCommand
 from app.triggers.job_creator import JobCreator, StateChanged
-from app.triggers.resources import ServerDefaults, Stores
+from app.triggers.stores import ServerDefaults, Stores
 
 Outcome = str | TriggerAnswer
 """The outcome of a trigger that is stored already, or an answer that is still to be posted and stored."""

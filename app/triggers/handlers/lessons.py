@@ -9,7 +9,7 @@ from app.publish import replies
 from app.triggers.decisions import TriggerAnswer
 from app.triggers.events import PullRequestChanged
 from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome
-from app.triggers.resources import Stores
+from app.triggers.stores import Stores
 
 
 async def _run_if_kept(call: CommandCall, change: Callable[[CommandCall], TriggerAnswer]) -> Outcome:

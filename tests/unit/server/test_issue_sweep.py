@@ -18,7 +18,7 @@ from app.github.connection import GitHubHost, RepositoryId, TokenConnection
 from app.github.models import GitHubIssue
 from app.publish.status_text import render_status
 from app.server.issue_sweep import AT_WORK, IssueSweep, SweepCandidate, SweepDecision, SweepLimits, priority, sweep
-from app.triggers.resources import GitHubClients
+from app.triggers.github_clients import GitHubClients
 from app.triggers.rules import LABEL
 from tests.support.server_jobs import job
 from tests.unit.publish.test_status_text import view

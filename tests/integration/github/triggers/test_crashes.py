@@ -12,7 +12,8 @@ from app.jobs.trigger_log import JobMessages, TriggerLog
 from app.publish.outbox import Outbox
 from app.triggers.event_handler import EventHandler
 from app.triggers.events import Event, read
-from app.triggers.resources import GitHubClients, Stores
+from app.triggers.github_clients import GitHubClients
+from app.triggers.stores import Stores
 from tests.support.event_harness import DEFAULTS, EventHarness, event_harness
 
 

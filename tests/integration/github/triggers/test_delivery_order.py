@@ -12,7 +12,8 @@ import pytest
 from app.jobs.trigger_log import TriggerDecision, TriggerLog
 from app.triggers.event_handler import EventHandler
 from app.triggers.events import read
-from app.triggers.resources import GitHubClients, Stores
+from app.triggers.github_clients import GitHubClients
+from app.triggers.stores import Stores
 from tests.support.event_harness import DEFAULTS, EventHarness, event_harness
 from tests.support.github.world import Issue, User
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.config.repository import parse_defaults
-from app.triggers.resources import ServerDefaults
+from app.triggers.stores import ServerDefaults
 from tests.support.event_harness import DEFAULTS, EventHarness, event_harness
 from tests.support.github.views import issue_view
 from tests.support.github.world import Issue, User

@@ -11,7 +11,7 @@ from app.llm.sql_ledger import metadata as ledger_tables
 from app.publish.effects import UpdateStatusComment
 from app.publish.status_updater import StatusUpdater
 from app.triggers.job_creator import EVERY
-from app.triggers.resources import ServerDefaults
+from app.triggers.stores import ServerDefaults
 from tests.support.event_harness import EventHarness, event_harness
 from tests.support.github.world import Issue
 

@@ -16,8 +16,8 @@ from app.jobs.store import RecoveredJobs
 from app.server.context import ServerContext
 from app.server.publisher import defaults_of
 from app.triggers.events import read
+from app.triggers.github_clients import GitHubClients
 from app.triggers.handlers.base import status_address
-from app.triggers.resources import GitHubClients
 from app.triggers.status_comment_recovery import ENDED_WITHOUT_REPORT, RecoveredStatus, StatusCommentRecovery, rounds_in
 from tests.unit.publish.test_read_status import comment
 from tests.unit.server.test_issue_sweep import REPO, Site

@@ -1,31 +1,17 @@
-"""What triggers use: repositories on one GitHub with one kind of access, the database's tables, a server's defaults."""
+"""Opens repositories on one GitHub with one kind of access, and knows the bot's own account there."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from sqlalchemy.engine import Engine
-
-from app.config.repository import NO_DEFAULTS, SOURCE, OperatorDefaults, RepoConfig, parse_config
+from app.config.repository import SOURCE, OperatorDefaults, RepoConfig, parse_config
 from app.core.errors import ConfigError
-from app.core.job import Budget
-from app.core.lessons import github_repository_key
-from app.core.model_usage import ModelNames
 from app.core.task import IssueRef
 from app.github.base import NoAccess
 from app.github.connection import Connection, RepositoryId
 from app.github.models import BotAccount, Repository
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi, find_bot_account
-from app.jobs.inbox import Inbox
-from app.jobs.job_actions import JobRequests, PlanVersions
-from app.jobs.lessons import SqlLessonStore
-from app.jobs.outcomes import Outcomes
-from app.jobs.queue import JobQueue
-from app.jobs.store import JobBlobs, JobQueries, JobStore
-from app.jobs.trigger_log import JobMessages, PollCursors, TriggerLog
-from app.publish.outbox import Outbox
 
 if TYPE_CHECKING:
     from app.repo.git_store import GitStore
@@ -116,50 +102,3 @@ async def read_config(reader: RepositoryReader, operator: OperatorDefaults) -> R
         return operator.apply_to(parse_config(text) if text is not None else RepoConfig())
     except ConfigError as error:
         return error
-
-
-class Stores:
-    """Everything in a server's database, by table."""
-
-    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
-        self.engine = engine
-        self.clock = clock
-        self.inbox = Inbox(engine, clock)
-        self.queue = JobQueue(engine, clock)
-        self.job_queries = JobQueries(engine, clock)
-        self.messages = JobMessages(engine, clock)
-        self.triggers = TriggerLog(engine, clock)
-        self.outbox = Outbox(engine, clock)
-        self.poll_cursors = PollCursors(engine)
-        self.plans = PlanVersions(engine, clock)
-        self.outcomes = Outcomes(engine, clock)
-        self.requests = JobRequests(engine, clock)
-
-    def job_store(self, fence: int | None = None) -> JobStore:
-        return JobStore(self.engine, self.clock, fence=fence)
-
-    def lessons(self, repository: int, fence: int | None = None) -> SqlLessonStore:
-        return SqlLessonStore(self.engine, self.clock, github_repository_key(repository), fence=fence)
-
-    def blobs(self, job: str) -> JobBlobs:
-        return JobBlobs(self.engine, job)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerDefaults:
-    """Defaults if neither a command nor the repository sets a value. `runners` are the available ones."""
-
-    model: str
-    models: ModelNames = field(default_factory=ModelNames)
-    """Models for kinds of work other than code."""
-    sandbox: str = "bubblewrap"
-    runners: frozenset[str] = frozenset({"native"})
-    budget: Budget = field(default_factory=Budget)
-    lessons: bool = True
-    """False disables lessons."""
-    waits: bool = True
-    """False if nothing can wait for its turn, as in a workflow."""
-    allowed_apps: frozenset[int] = frozenset()
-    """Ids of other Apps that may ask."""
-    operator: OperatorDefaults = NO_DEFAULTS
-    """For keys that a repository does not set or cannot change."""
