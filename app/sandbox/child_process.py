@@ -24,6 +24,8 @@ EXIT_SECONDS = 10.0
 """How long a killed command may take to disappear (a process in a system call is killed when it returns)."""
 QUOTA_INTERVAL = 0.25
 """Seconds between two looks at how full the file system is, which cost nothing."""
+LATE_BYTES = 256 * 1024
+"""By so much the files of an earlier command may still grow: the file system places them on disk later."""
 QUOTA_STEPS = 16
 """The files are counted when the file system has filled by this part of the limit since the last time."""
 UNPROMPTED = 10.0
@@ -47,14 +49,14 @@ class DiskQuota:
     async def watch(self, exceeded: Callable[[], None]) -> None:
         """Call `exceeded` as soon as there is too much. Cancel it when the command is over.
 
-        A command that begins with too much there, left by another, may clean up for as long as it adds nothing.
+        A command that begins with too much there, left by another, may clean up for as long as it adds next to nothing.
         """
         allowed = self.limit
         if self._at_first < 0:
             self._at_first = self._when_counted = self._in_use()
             self._due = time.monotonic() + UNPROMPTED
         elif not self._due:
-            allowed = max(allowed, await asyncio.to_thread(self._count))
+            allowed = max(allowed, await asyncio.to_thread(self._count) + LATE_BYTES)
         while True:
             await asyncio.sleep(QUOTA_INTERVAL)
             if self._in_use() - self._when_counted < self.limit / QUOTA_STEPS and time.monotonic() < self._due:
