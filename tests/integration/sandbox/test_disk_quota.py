@@ -44,7 +44,8 @@ async def test_a_full_sandbox_can_be_cleaned_slowly_but_not_filled_further(sandb
     refused = await sandbox.exec(["bash", "-c", "cat /dev/zero > /tmp/more"], timeout=200.0)
     assert NOTE in refused.output
     # As when the file system places on disk only now what an earlier command wrote, and needs a block more for that.
-    await shell(sandbox, "head -c 100000 /dev/zero > /tmp/late; sync; sleep 2; rm /tmp/big /tmp/more; head -c 1000 /dev/zero > /tmp/small")
+    late = "head -c 100000 /dev/zero > /tmp/late; sync"
+    await shell(sandbox, f"{late}; sleep 2; rm /tmp/big /tmp/more; head -c 1000 /dev/zero > /tmp/small")
 
 
 async def test_all_commands_together_are_counted(sandbox: Sandbox) -> None:
