@@ -622,6 +622,19 @@ def test_only_budget_errors_make_a_job_wait_for_money(
             "not before the day's money may have come back"
         )
         assert found.row.reason.startswith("The day's budget")
+        with writing(server_context.engine) as db:
+            db.execute(job_contexts.update().values(due=0.0))
+        assert server_context.queue.claim("w1", QueueLimits(1, 1)) is not None
+        again = server_context.job_queries.get("a")
+        assert again is not None
+        assert again.waiting_for == "", "it waits for nothing once it is worked on"
+
+
+def test_a_job_that_is_asked_to_stop_does_not_wait_for_its_turn(server_context: ServerContext) -> None:
+    server_context.queue.admit(job("a"), job_context(), trigger("t"), ready=True)
+    assert server_context.queue.place("a") is not None
+    server_context.job_store().request_stop("a")
+    assert server_context.queue.place("a") is None
 
 
 def test_lost_sandbox_is_retried_a_limited_number_of_times(server_context: ServerContext) -> None:
