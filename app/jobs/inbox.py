@@ -107,7 +107,7 @@ class Inbox:
         now = self._clock()
         due = sa.select(deliveries.c.seq).where(DELIVERIES.due(now)).order_by(deliveries.c.seq).limit(limit)
         with self._transaction() as db:
-            DELIVERIES.end_those_of_dead(db, now)
+            DELIVERIES.end_leases_of_dead(db, now)
             DELIVERIES.give_up(db, sa.true(), now, MAX_DEATHS, "its worker died each time", done_at=now)
             # Not a subquery of the claim: Postgres may run that once for each row, with other rows each time.
             oldest = db.execute(due.with_for_update(skip_locked=True)).scalars().all()

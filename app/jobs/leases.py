@@ -50,7 +50,7 @@ class Lease:
         owners = sa.select(self._owner).select_from(self._rows).where(self.held(now)).distinct()
         return [owner for owner in db.execute(owners).scalars().all() if owner and is_gone(owner)]
 
-    def end_those_of_dead(self, db: Connection, now: datetime) -> None:
+    def end_leases_of_dead(self, db: Connection, now: datetime) -> None:
         """End the leases of processes of this machine that have ended."""
         self.end_leases(db, self.gone_owners(db, now), now)
 

@@ -245,7 +245,7 @@ class JobQueue:
         with writing(self.engine) as db:
             if db.dialect.name == "postgresql":
                 db.execute(sa.select(sa.func.pg_advisory_xact_lock(_ONE_CLAIM_AT_A_TIME)))
-            JOB_LEASE.end_those_of_dead(db, now)
+            JOB_LEASE.end_leases_of_dead(db, now)
             self._end_stopped(db, now)
             busy = jobs_in_progress(db, now)
             free_slots = min(most, limits.jobs - busy.total())
@@ -410,7 +410,7 @@ class JobQueue:
             first = (job_contexts.c.job == job_id, job_contexts.c.stop_reason == "")
             db.execute(job_contexts.update().where(*first).values(stop_reason=reason))
             now = self._clock()
-            JOB_LEASE.end_those_of_dead(db, now)
+            JOB_LEASE.end_leases_of_dead(db, now)
             return job_id in self._end_stopped(db, now)
 
     def to_stop(self) -> frozenset[str]:
