@@ -185,11 +185,11 @@ class JobQueue:
         *,
         priority: int = ORDINARY,
         ready: bool = False,
-        waits: str = "",
+        waiting_reason: str = "",
     ) -> str:
         """Store a new job together with its trigger and return its id.
 
-        With `waits`, which people read, the job waits until pull requests are merged or closed.
+        With `waiting_reason`, which people read, the job waits until pull requests are merged or closed.
 
         Returns an empty text if the trigger was already decided, or if the job was requested by a program
         (`app.jobs.job_actions`) and has ended meanwhile. If the issue already has an active job, returns that job's id:
@@ -197,13 +197,15 @@ class JobQueue:
         """
         for _ in range(8):
             try:
-                return self._admit(job, job_context, trigger, priority=priority, ready=ready, waits=waits)
+                return self._admit(
+                    job, job_context, trigger, priority=priority, ready=ready, waiting_reason=waiting_reason
+                )
             except IntegrityError:  # another job was admitted at the same moment; the next try sees it
                 continue
         raise RuntimeError(f"job {job.id} could be admitted neither as the first nor as a second")
 
     def _admit(
-        self, job: Job, job_context: JobContext, trigger: Trigger, *, priority: int, ready: bool, waits: str
+        self, job: Job, job_context: JobContext, trigger: Trigger, *, priority: int, ready: bool, waiting_reason: str
     ) -> str:
         now = self._clock()
         place = job_context.issue_ref
@@ -222,7 +224,7 @@ class JobQueue:
                 "key": job_context.active_key,
                 "state": "queued",
                 "job": job.model_dump(mode="json"),
-                "reason": waits,
+                "reason": waiting_reason,
             }
             if requested is None:
                 db.execute(jobs.insert().values(id=job.id, **row, created_at=now, updated_at=now))
@@ -230,7 +232,7 @@ class JobQueue:
                 db.execute(jobs.update().where(jobs.c.id == job.id).values(**row, updated_at=now))
             there = {"repository": place.repository, "number": place.number, "active_key": job_context.active_key}
             how = {"context": job_context.model_dump(mode="json"), "priority": priority, "ready": ready}
-            how |= {"actor": paid_by(job, job_context), "waiting_for": "pull_requests" if waits else ""}
+            how |= {"actor": paid_by(job, job_context), "waiting_for": "pull_requests" if waiting_reason else ""}
             db.execute(job_contexts.insert().values(job=job.id, **there, **how, created_at=now.timestamp()))
         failpoint("job.admitted")
         return job.id
@@ -423,19 +425,20 @@ class JobQueue:
         """The job's place among those that wait for the same; None if it does not wait for its turn."""
         now = self._clock()
         mine = sa.select(job_contexts.c.repository, job_contexts.c.waiting_for).where(job_contexts.c.job == job_id)
-        query = sa.select(jobs.c.id, job_contexts.c.priority, job_contexts.c.created_at).select_from(BOTH)
+        place, of = sa.func.row_number().over(order_by=IN_TURN), sa.func.count().over()
+        columns = (jobs.c.id, job_contexts.c.priority, job_contexts.c.created_at, place.label("place"), of.label("of"))
         with self.engine.connect() as db:
             found = db.execute(mine).first()
             if found is None:
                 return None
             here = (WAITS_FOR_PULL_REQUESTS, job_contexts.c.repository == found.repository)
             same = here if found.waiting_for == "pull_requests" else (waits_for_worker(now),)
-            rows = db.execute(query.where(*same).order_by(*IN_TURN)).all()
-        for place, row in enumerate(rows, 1):
-            if row.id == job_id:
-                waiting = timedelta(seconds=max(now.timestamp() - row.created_at, 0.0))
-                return QueuePlace(place, len(rows), waiting, row.priority <= URGENT, found.waiting_for)
-        return None
+            waiting = sa.select(*columns).select_from(BOTH).where(*same).subquery()
+            row = db.execute(sa.select(waiting).where(waiting.c.id == job_id)).first()
+        if row is None:
+            return None
+        waited = timedelta(seconds=max(now.timestamp() - row.created_at, 0.0))
+        return QueuePlace(row.place, row.of, waited, row.priority <= URGENT, found.waiting_for)
 
     def end_wait(self, job_id: str, base: str) -> bool:
         """Release a job that waited for the pull request limit, with a new base commit unless it is empty."""

@@ -153,7 +153,7 @@ def build_publisher(
             connection,
             server_context,
             server_context.mirror,
-            replace(defaults_of(settings), waits=not page),
+            replace(defaults_of(settings), can_wait=not page),
         ),
         publisher=Publisher(server_context.outbox, forge_at, policy.check, this_process(), notifier),
         finalizer=JobFinalizer(

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 
-from app.config.repository import DIRECTORY, SOURCE, OperatorDefaults, RepoConfig, own_prompt_names
+from app.config.repository import SOURCE, OperatorDefaults, RepoConfig
 from app.github.base import NeedsHumanAction, NoAccess
 from app.github.models import BotAccount, PullRequest
 from app.jobs.store import JobWithContext
@@ -17,7 +17,7 @@ from app.jobs.trigger_log import Trigger
 from app.publish import replies
 from app.publish.effects import ChangeLabels, Effect, UpdateStatusComment
 from app.publish.outbox import name_without_job
-from app.triggers.commands import COMMAND_HELP, AgentCommand
+from app.triggers.commands import AgentCommand
 from app.triggers.decisions import (
     Decision,
     EventFacts,
@@ -75,7 +75,7 @@ class ChangeNotifications:
     operator: OperatorDefaults
     post_and_record: Callable[[TriggerContext, TriggerAnswer], Awaitable[str]]
 
-    async def follow(self, notification: Notification, event: Event, repo: RepositoryContext | None) -> str:
+    async def handle(self, notification: Notification, event: Event, repo: RepositoryContext | None) -> str:
         """Handle a notification; `repo` is given if we have access to the repository."""
         match notification.aim:
             case "head_moved":
@@ -253,7 +253,7 @@ class EventHandler:
         if isinstance(event, LabelRemoved) and event.label.casefold() in WORK_LABELS:
             return await self._cancel_once(event, repo)
         facts = await self._fact_loader.about(event, command, repo)
-        return await self._follow(self._decide(facts), event, repo)
+        return await self._apply_change(self._decide(facts), event, repo)
 
     def _record_outcome(self, event: PullRequestChanged) -> None:
         """Record the outcome of one of our pull requests; others have no row."""
@@ -288,7 +288,7 @@ class EventHandler:
         elif isinstance(decision, Ignored) and decision.visible:
             outcome = await self._act(decision, context)
         else:  # checks fail one by one, so a reason to wait is not a final decision
-            return await self._follow(decision, event, repo)
+            return await self._apply_change(decision, event, repo)
         return await self._post_and_record(context, outcome) if isinstance(outcome, TriggerAnswer) else outcome
 
     async def _cancel_once(self, event: LabelRemoved, repo: RepositoryContext) -> str:
@@ -297,7 +297,7 @@ class EventHandler:
         if decided := await asyncio.to_thread(self._stores.triggers.decided, trigger.key):
             return f"decided before: {decided.outcome}"
         facts = await self._fact_loader.about(event, None, repo, trigger)
-        outcome = await self._follow(self._decide(facts), event, repo)
+        outcome = await self._apply_change(self._decide(facts), event, repo)
         trigger = replace(trigger, verb="relabel" if event.label.casefold() in facts.labels else "stop")
         return await self._post_and_record(TriggerContext(repo, trigger, facts), TriggerAnswer(outcome))
 
@@ -307,13 +307,13 @@ class EventHandler:
     async def _handle_without_access(self, event: InstallationChanged | RepositoryChanged) -> str:
         """Handle an event of an installation or repository without asking GitHub, because access may be gone."""
         bot = self._github_clients.known or BotAccount(user=0)
-        return await self._follow(self._decide(EventFacts(event, None, bot, IssueState())), event, None)
+        return await self._apply_change(self._decide(EventFacts(event, None, bot, IssueState())), event, None)
 
-    async def _follow(self, decision: Decision, event: Event, repo: RepositoryContext | None) -> str:
+    async def _apply_change(self, decision: Decision, event: Event, repo: RepositoryContext | None) -> str:
         if isinstance(decision, Notification):
             if decision.aim == "reconcile":
                 self._new_installations.add(decision.installation)
-            return f"{decision.rule}: {await self._change_notifications.follow(decision, event, repo)}"
+            return f"{decision.rule}: {await self._change_notifications.handle(decision, event, repo)}"
         if isinstance(decision, Ignored):
             return f"skip {decision.rule}: {decision.reason}"
         raise TypeError(f"nobody asked for {type(decision).__name__}")
@@ -333,12 +333,7 @@ class EventHandler:
                     return TriggerAnswer("reply in_the_way", replies.forge_refusal(error.message, error.hint))
             case Reply():
                 text = replies.reply(decision.text, decision.suggestion)
-                if decision.rule == "unclear_command":
-                    paths = await context.repo.reader.files_in(DIRECTORY)
-                    text = replies.unclear_command(
-                        decision.text, decision.suggestion, commands=COMMAND_HELP, prompts=own_prompt_names(paths)
-                    )
-                elif decision.rule == "broken_config":
+                if decision.rule == "broken_config":
                     text = replies.broken_config(decision.text, SOURCE)
                     return TriggerAnswer("reply broken_config", text, once_for=decision.text)
                 return TriggerAnswer(f"reply {decision.rule}", text)

@@ -360,23 +360,23 @@ class JobCreator:
     async def admit(self, draft: JobDraft) -> str | TriggerAnswer:
         """Store the job, or say why it has to wait where nothing can. Raises StateChanged beside an active job."""
         draft = await _with_prompts(draft)
-        job, job_context, state, waits = draft.job(), draft.job_context(), draft.context.facts.state, ""
+        job, job_context, state, waiting_reason = draft.job(), draft.job_context(), draft.context.facts.state, ""
         if not state.linked_is_ours and is_full(job_context, state.open_pull_requests):
-            waits = limit_reached(job_context)
-            if not self._defaults.waits:
-                return TriggerAnswer("reply limit", replies.refused(waits))
-        admitted = await asyncio.to_thread(self._keep, draft, job, job_context, waits)
+            waiting_reason = limit_reached(job_context)
+            if not self._defaults.can_wait:
+                return TriggerAnswer("reply limit", replies.refused(waiting_reason))
+        admitted = await asyncio.to_thread(self._keep, draft, job, job_context, waiting_reason)
         if not admitted:
             return "decided before"
         if admitted != job.id:
             raise StateChanged(f"Job {admitted} is already running here.")
         return f"job {job.id}"
 
-    def _keep(self, draft: JobDraft, job: Job, job_context: JobContext, waits: str) -> str:
+    def _keep(self, draft: JobDraft, job: Job, job_context: JobContext, waiting_reason: str) -> str:
         """Store the job, and react to what was written at once; returns the id of the job that is active here now."""
         priority = URGENT if draft.urgent else PRIORITIES.get(job_context.aim, ORDINARY)
         trigger, target = draft.context.trigger, job_context.target
-        admitted = self._stores.queue.admit(job, job_context, trigger, priority=priority, waits=waits)
+        admitted = self._stores.queue.admit(job, job_context, trigger, priority=priority, waiting_reason=waiting_reason)
         if admitted == job.id and target is not None:
             # The status updater would react too, so a crash here loses nothing; nor does a worker that already has it.
             with suppress(StaleEpoch):

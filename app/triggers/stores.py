@@ -59,7 +59,7 @@ class ServerDefaults:
     budget: Budget = field(default_factory=Budget)
     lessons: bool = True
     """False disables lessons."""
-    waits: bool = True
+    can_wait: bool = True
     """False if nothing can wait for its turn, as in a workflow."""
     allowed_apps: frozenset[int] = frozenset()
     """Ids of other Apps that may ask."""

@@ -2,9 +2,11 @@
 
 import asyncio
 
+from app.config.repository import DIRECTORY, own_prompt_names
 from app.jobs.store import JobQueries, JobWithContext
 from app.publish import replies
-from app.triggers.decisions import EventFacts, Reply, TriggerAnswer
+from app.triggers.commands import COMMAND_HELP
+from app.triggers.decisions import TriggerAnswer
 from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome, newest_job_or_question, status_address
 
 
@@ -22,14 +24,14 @@ async def _run(call: CommandCall) -> Outcome:
     return TriggerAnswer(f"status {job.job.id}", text)
 
 
-def _explain(facts: EventFacts) -> Reply | None:
-    command = facts.command
-    return Reply(rule="unclear_command", text=command.problem, suggestion=command.suggestion) if command else None
-
-
-async def _run_nothing(call: CommandCall) -> Outcome:
-    raise ValueError(f"{call.request.aim} only gets an answer")
+async def _help(call: CommandCall) -> Outcome:
+    """What was wrong with the command, the list of commands, and the repository's own prompts."""
+    command = call.context.facts.command
+    problem, suggestion = (command.problem, command.suggestion) if command else ("", "")
+    prompts = own_prompt_names(await call.context.repo.reader.files_in(DIRECTORY))
+    text = replies.unclear_command(problem, suggestion, commands=COMMAND_HELP, prompts=prompts)
+    return TriggerAnswer("reply unclear_command", text)
 
 
 STATUS = CommandHandler(_run, find_job=_find_job, only_reads=True, needs_config=False)
-HELP = CommandHandler(_run_nothing, refuse=_explain, needs_config=False)
+HELP = CommandHandler(_help, needs_config=False)

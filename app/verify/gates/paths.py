@@ -95,7 +95,7 @@ def protected_paths(
     blocked, warned = [], []
     for delta in candidate.deltas:
         parts = components(delta.path)
-        reason = is_unusual_path(delta.path) or always_protected(parts) or local_actions(parts)
+        reason = unusual_path_reason(delta.path) or always_protected(parts) or local_actions(parts)
         permit = next((each for each in allowed if each.covers(delta.path)), None)
         if not reason and _matches(patterns, delta.path):
             if permit is not None:
@@ -126,7 +126,7 @@ def allowed_path(value: str) -> str:
     return path
 
 
-def is_unusual_path(path: str) -> str:
+def unusual_path_reason(path: str) -> str:
     """Why a repository should not have such a path; empty if it is ordinary."""
     if not {"", ".", ".."}.isdisjoint(_folded(path)):
         return "not a path inside the repository"

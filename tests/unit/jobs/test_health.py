@@ -72,7 +72,9 @@ def test_job_without_base_commit_is_stalled(server: Server) -> None:
 
 def test_a_job_that_waits_for_pull_requests_does_not(server: Server) -> None:
     where = issue_ref(1, 2)
-    server.queue.admit(job("job1", where), job_context(where), trigger("job1", where), ready=True, waits="Too many.")
+    server.queue.admit(
+        job("job1", where), job_context(where), trigger("job1", where), ready=True, waiting_reason="Too many."
+    )
     assert server.after(100) is None
     assert server.health.figures().oldest_queued == 0.0
     assert server.queue.end_wait("job1", "")

@@ -249,9 +249,7 @@ def test_too_many_commands_are_reported_once() -> None:
 
 
 def test_an_unclear_command_is_answered_only_for_people_with_access() -> None:
-    assert ask("/agent aprove") == Reply(
-        rule="unclear_command", text="There is no command `aprove`.", suggestion="/agent approve"
-    )
+    assert order(ask("/agent aprove")).aim == "help"
     assert skipped(ask("/agent aprove", requester=None)) == ("no_access", False)
 
 

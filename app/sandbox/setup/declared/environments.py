@@ -293,7 +293,7 @@ def _make_commands(text: str, target: str) -> str:
                 recipes.setdefault(name, ([], []))[0].extend(found["needs"].split())
     first = next((name for name in recipes if not name.startswith(".")), "")
     script: list[str] = []
-    _follow(target or first, recipes, script, set())
+    _add_recipe(target or first, recipes, script, set())
 
     def known(found: re.Match[str]) -> str:
         return variables.get(found[1], "$")
@@ -304,13 +304,15 @@ def _make_commands(text: str, target: str) -> str:
     return lines.replace("$$", "$")
 
 
-def _follow(target: str, recipes: dict[str, tuple[list[str], list[str]]], script: list[str], seen: set[str]) -> None:
+def _add_recipe(
+    target: str, recipes: dict[str, tuple[list[str], list[str]]], script: list[str], seen: set[str]
+) -> None:
     if target in seen or target not in recipes:
         return
     seen.add(target)
     needs, lines = recipes[target]
     for need in needs:
-        _follow(need, recipes, script, seen)
+        _add_recipe(need, recipes, script, seen)
     script += [line.replace("$@", target).replace("$<", needs[0] if needs else "$") for line in lines]
 
 

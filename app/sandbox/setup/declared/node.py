@@ -99,7 +99,7 @@ def node_jobs(files: ManifestFiles) -> Iterator[tuple[str, NodeScripts]]:
     """The same for each job of CI that runs tests: what it builds before them are scripts of the package."""
     for job in ci_jobs(files):
         reading = _reading(files, "", job.values)
-        _follow(reading, job.script, [], 0)
+        _read_script(reading, job.script, [], 0)
         if reading.found.runner or reading.found.of_each:
             yield job.source, reading.found
 
@@ -119,12 +119,12 @@ def _script(reading: _PackageReading, name: str, arguments: list[str], depth: in
     known = len(reading.found.before)
     if f"pre{name}" in reading.scripts:
         _script(reading, f"pre{name}", [], depth + 1)
-    _follow(reading, reading.scripts[name], arguments, depth)
+    _read_script(reading, reading.scripts[name], arguments, depth)
     if depth and _WRITES.search(reading.scripts[name]) and not (reading.found.runner or reading.found.of_each):
         reading.found.before[known:] = [shlex.join(["npm", "run", name])]  # as single commands it would write nothing
 
 
-def _follow(reading: _PackageReading, script: str, arguments: list[str], depth: int) -> None:
+def _read_script(reading: _PackageReading, script: str, arguments: list[str], depth: int) -> None:
     if depth > MAX_DEPTH or script in reading.seen:
         return
     reading.seen.add(script)
@@ -168,7 +168,7 @@ def _calls(reading: _PackageReading, words: list[str], depth: int) -> bool:
         _script(reading, name, arguments, depth + 1)
     script = script_behind(reading.files, words, reading.root) if called is None else None
     if script is not None:
-        _follow(reading, script, [], depth + 1)
+        _read_script(reading, script, [], depth + 1)
     return called is not None or script is not None
 
 

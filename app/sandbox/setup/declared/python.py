@@ -105,7 +105,7 @@ def declared_setups(files: ManifestFiles) -> list[DeclaredSetup]:
     found: dict[tuple[tuple[str, ...], str], DeclaredSetup] = {}
     for source, script, values, pythons, score in places:
         reading = _Reading(files, variables=_of_job(values))
-        _follow(reading, script, values, 0)
+        _read_script(reading, script, values, 0)
         if not reading.tests:
             continue
         wanted = tuple(dict.fromkeys(reading.requirements))
@@ -124,7 +124,7 @@ def declared_pythons(files: ManifestFiles) -> tuple[str, ...]:
     return tuple(sorted({name for name in named if name.startswith("3.")}, key=lambda name: int(name[2:])))
 
 
-def _follow(reading: _Reading, script: str, values: Mapping[str, str], depth: int) -> None:
+def _read_script(reading: _Reading, script: str, values: Mapping[str, str], depth: int) -> None:
     if depth > MAX_DEPTH or script in reading.seen:
         return
     reading.seen.add(script)
@@ -145,7 +145,7 @@ def _command(reading: _Reading, words: list[str], values: Mapping[str, str], dep
         return
     program, rest = words[0], words[1:]
     if program in _EXPANDED:
-        _follow(reading, _EXPANDED[program](reading.files, rest), values, depth + 1)
+        _read_script(reading, _EXPANDED[program](reading.files, rest), values, depth + 1)
     elif (installed := _installed(reading, program, rest)) is not None:
         if not reading.tests:  # what is installed after the tests is for other ones
             reading.requirements += installed
@@ -155,7 +155,7 @@ def _command(reading: _Reading, words: list[str], values: Mapping[str, str], dep
         )
         reading.tests += [f"{start}{command}" if command else "" for command in tested]
     elif script := script_behind(reading.files, words):
-        _follow(reading, script, values, depth + 1)
+        _read_script(reading, script, values, depth + 1)
 
 
 def _of_job(values: Mapping[str, str]) -> dict[str, str]:

@@ -133,7 +133,7 @@ async def test_the_comment_shows_the_place(harness: EventHarness) -> None:
 
 
 async def test_a_workflow_cannot_wait(tmp_path: Path) -> None:
-    async with event_harness(tmp_path, defaults=ServerDefaults(model="scripted/one", waits=False)) as harness:
+    async with event_harness(tmp_path, defaults=ServerDefaults(model="scripted/one", can_wait=False)) as harness:
         harness.configure("max_open_pull_requests: 1\n")
         harness.our_pull()
         await harness.labels()
