@@ -198,9 +198,15 @@ def _names(result: SuiteResult | None) -> tuple[str, ...]:
 
 
 def _by_file(suite: SuiteCommand, names: Iterable[str], files: set[str]) -> dict[str, set[str]]:
-    """The tests of each of these files that has any. A test that may be in several belongs to none."""
-    launcher = launcher_of(suite)
+    """The tests of each of these files that has any. A test that may be in several belongs to none.
+
+    None has any if the framework's tests do not tell their files.
+    """
     found: dict[str, set[str]] = {}
+    try:
+        launcher = launcher_of(suite)
+    except ValueError:
+        return found
     matches: dict[str, list[str]] = {}
     for name in names:
         patterns = [pattern for pattern in launcher.sources((name,)) if "*" in pattern or pattern in files]

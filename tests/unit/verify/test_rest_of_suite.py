@@ -20,6 +20,12 @@ from tests.support.no_sandboxes import unopened
 
 PYTEST = SuiteCommand("pytest", framework="pytest", narrowed="pytest")
 GO = SuiteCommand("go test ./...", framework="go", narrowed="go test")
+BY_FILES_ONLY = [
+    (SuiteCommand("mvn test", framework="maven", narrowed="mvn test"), "src/test/java/kit/{}Test.java"),
+    (SuiteCommand("bun test", framework="bun", narrowed="bun test"), "tests/{}.test.ts"),
+    (SuiteCommand("borp", framework="borp", narrowed="borp"), "test/{}.test.js"),
+]
+"""Commands that take test files although the harness cannot run single tests of theirs."""
 PATHS = ("tests/test_a.py", "tests/test_b.py", "tests/test_c.py", "tests/test_near.py")
 CHANGE = Patch(base="b", changes=(FileChange(path="src/money.py", mode="100644", content=b"1\n"),))
 TREE = MemoryTree(dict.fromkeys((*PATHS, "src/money.py", "tests/conftest.py", "web/page.test.js"), b""))
@@ -125,6 +131,18 @@ def test_nearest_tests_that_were_cut_short_are_done_where_they_have_results() ->
 def test_a_go_package_is_run_as_a_whole() -> None:
     tree = MemoryTree(dict.fromkeys(("a/one_test.go", "a/two_test.go", "b/one_test.go", "c/one_test.go"), b""))
     assert left_out(GO, tree, nearest("c/one_test.go")) == [("a/one_test.go", "a/two_test.go"), ("b/one_test.go",)]
+
+
+@pytest.mark.parametrize(("command", "path"), BY_FILES_ONLY)
+async def test_files_are_run_again_where_a_test_does_not_tell_its_file(command: SuiteCommand, path: str) -> None:
+    files = [path.format(name) for name in ("A", "B")]
+    cut = ran(["kit.ATest::test_x"], cut=True)
+    left = left_out(command, MemoryTree(dict.fromkeys(files, b"")), nearest(*files, base=cut, head=cut))
+    assert left == [(file,) for file in files]
+    runner = replace(scripted(), command=command)
+    rest = await run(runner, files, cut)
+    assert (rest.state, rest.compared) == ("finished", 2)
+    assert [before for _, before, _ in runner.asked] == [False]
 
 
 @pytest.mark.parametrize(
