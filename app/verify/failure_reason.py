@@ -328,12 +328,14 @@ _INTERFACES = (
     re.compile(r"cannot find (?:function|type|struct|value|macro|method)[^`\n]*`(?P<name>\w+)`"),
     re.compile(r"no (?:method|function or associated item|field) (?:named )?`(?P<name>\w+)`"),
     re.compile(r"unresolved import `(?:\w+::)*(?P<name>\w+)`"),
+    re.compile(r"(?:error: unrecognized arguments:(?: [^-\s]\S*)*|No such option:?) '?(?P<name>--?\w[\w-]*)"),
 )
 
 
 def missing_interface(text: str, existing: ExistingNames) -> str:
     """The name that a failing test needs and that the base does not define; empty if it fails for another reason.
 
+    The name of a command's option begins with `-`.
     It may still count as red: the issue decides whether the missing name is its subject.
     """
     for pattern in _INTERFACES:

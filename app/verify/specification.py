@@ -242,8 +242,9 @@ _LIKE_CODE = re.compile(r"_|\d|[a-z][A-Z]")
 
 def issue_names_interface(name: str, text: str) -> bool:
     """True if the issue names this interface as code, not just as a word."""
-    word = rf"(?<!\w){re.escape(name)}(?!\w)"
-    if _LIKE_CODE.search(name):
+    option = name.startswith("-")
+    word = rf"(?<!\w){re.escape(name)}(?!\w{'|-' if option else ''})"
+    if option or _LIKE_CODE.search(name):
         return re.search(word, text) is not None
     if re.search(rf"{word}\(|(?:(?<=\w)\.|--|::){re.escape(name)}(?!\w)", text):
         return True

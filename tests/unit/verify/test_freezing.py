@@ -106,6 +106,34 @@ async def test_a_missing_interface_is_a_red_where_the_issue_names_it(text: str) 
     assert kept.get(IDS[1], "dropped") == ("dropped" if text == NO_NAME else "")
 
 
+def usage(error: str) -> str:
+    return f"AssertionError: Usage: kit [-h] path\n  {error}\n\nassert 2 == 0"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "kit: error: unrecognized arguments: --dry-run",
+        "kit: error: unrecognized arguments: b --dry-run=x",
+        "Error: No such option: --dry-run",
+        "Error: No such option '--dry-run'.",
+    ],
+)
+async def test_a_missing_option_is_a_red_where_the_issue_names_it(error: str) -> None:
+    run = ScriptedRuns(ends=lambda name, before: USUAL, texts={IDS[1]: usage(error)})
+    named, _ = await freeze(run=run, text="Please add --dry-run to the command.")
+    assert [(test.role, test.missing) for test in named.tests][:2] == [("shows", ""), ("shows", "--dry-run")]
+    unnamed, _ = await freeze(run=run, text="It needs a dry run, not `--dry-run-all`.")
+    assert {test.missing for test in unnamed.tests} == {""}
+
+
+async def test_an_option_of_the_authors_own_invention_is_not_a_red() -> None:
+    text = usage("kit: error: unrecognized arguments: --dry-run")
+    run = ScriptedRuns(ends=lambda name, before: USUAL, texts={IDS[1]: text})
+    found, _ = await freeze(run=run, text="Please add `--json`.")
+    assert IDS[1] not in [test.id for test in found.tests]
+
+
 async def test_an_output_that_several_tests_share_is_reported_once() -> None:
     run = ScriptedRuns(ends=lambda name, before: USUAL, texts=dict.fromkeys(IDS[:2], NO_NAME))
     _, told = await freeze(run=run, text="Please add more.")
