@@ -219,6 +219,8 @@ def wrong_value(details: ErrorDetails) -> str:
         return f"requires `{details['loc'][-1]}` too"
     if kind == "value_error":
         return str(context["error"])
+    if kind == "string_too_short":
+        return "must not be empty"
     if kind == "string_too_long":
         return f"is {len(value):,} characters long; the limit is {context['max_length']:,}"
     if kind == "too_long":
@@ -231,7 +233,7 @@ def wrong_value(details: ErrorDetails) -> str:
         case "less_than_equal":
             expected = f"must be at most {context['le']:,.0f}"
         case _:
-            expected = _WANTED[kind]
+            expected = _WANTED.get(kind, details["msg"])
     advice = "; put it in quotes" if kind == "string_type" and isinstance(value, bool | int | float) else ""
     return f"{expected}, not {_shown(value)}{advice}"
 

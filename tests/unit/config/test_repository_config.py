@@ -1,17 +1,23 @@
 """A good file is read as people meant it; a broken one is named by line and key, all its faults at once."""
 
+from collections.abc import Iterator
+from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 
 import jsonschema  # type: ignore[import-untyped]  # part of LiteLLM's own dependencies
 import pytest
+import yaml
 
 from app.config.repository import (
     BudgetConfig,
     GateConfig,
     IterateConfig,
     ModelChoice,
+    OperatorDefaults,
     RepoConfig,
     json_schema,
+    parse_as,
     parse_config,
 )
 from app.core.errors import ConfigError, ExitCode
@@ -210,6 +216,7 @@ BROKEN = [
     (b"gates:\n  - name: a\n    command: b\n    metrics: c", 4, "gates[0].metrics", "did you mean `metric`?"),
     (b"gates: [{name: a, command: b, better: lower}]", 1, "gates[0]", "which require `must: not-worsen`"),
     (b"gates: [{name: a, command: b, kinds: [bugs]}]", 1, "gates[0].kinds[0]", "must be bug, feature, tests"),
+    (b"gates: [{name: a, command: b, must: not-worsen, metric: ''}]", 1, "gates[0].metric", "must not be empty"),
     (b"gates: [{name: '`a', command: b}]", 1, "gates[0].name", "must be a short name such as coverage"),
     # numbers
     (b"budget:\n  usd: -1", 2, "budget.usd", "must be a positive number, not -1"),
@@ -284,6 +291,34 @@ def test_errors_name_file_line_and_key(text: bytes, line: int, key: str, words: 
     assert message.startswith(f".github/agent-fix.yml:{line}: {key}: ")
     assert (words if isinstance(words, str) else words.decode()) in message
     assert caught.value.code == ExitCode.CONFIG
+
+
+ODD: tuple[object, ...] = (
+    *("", " ", "a", "a: b\n", "ü", "x" * 9_000, 0, -1, 3, 10**30, 0.5, 1e300, float("nan"), float("inf"), True, None),
+    *([], [""], ["a"] * 300, [[]], [{}], [None], {}, {"": ""}, {"a": None}, {"name": 1}, {"code": []}),
+)
+"""Values of every type that YAML has, and at both ends of every limit."""
+
+
+def everywhere(value: object, odd: object) -> Iterator[object]:
+    """The value with the odd one in place of each of its parts in turn, and beside them."""
+    yield odd
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from ({**value, key: changed} for changed in everywhere(inner, odd))
+        yield {**value, "odd": odd}
+    if isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from ([*value[:place], changed, *value[place + 1 :]] for changed in everywhere(inner, odd))
+        yield [*value, odd]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda value: repr(value)[:20])
+def test_any_value_in_any_place_is_accepted_or_explained(odd: object) -> None:
+    valid = yaml.safe_load(EVERY_KEY) | {"lock": ["model"]}
+    for text in map(yaml.safe_dump, map(deepcopy, everywhere(valid, odd))):
+        with suppress(ConfigError):
+            parse_as(OperatorDefaults, text.encode(), "defaults.yml")
 
 
 def test_all_errors_are_listed_in_line_order() -> None:
@@ -361,8 +396,6 @@ def test_branch_and_title_follow_their_templates() -> None:
 
 
 def test_the_schema_accepts_what_the_code_accepts() -> None:
-    import yaml
-
     jsonschema.validate(yaml.safe_load(EVERY_KEY), json_schema())
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"tets": "x"}, json_schema())
