@@ -17,7 +17,7 @@ from app.core.patch import LINK, Tree
 from app.core.text import listed, words
 from app.core.yaml_and_toml import toml_table
 from app.sandbox.setup.declared.node import EVERY, OF_EACH, node_scripts, prints_tap
-from app.sandbox.setup.declared.python_metadata import inner_root
+from app.sandbox.setup.declared.python_metadata import PYTEST_SETTINGS, inner_root
 from app.sandbox.setup.ecosystems.node import BUN_FILES, workspace_members
 from app.sandbox.setup.manifests import ManifestFiles, table, texts
 from app.sandbox.setup.package_tools import RUN_COMMANDS_RE, TEST_SCRIPT_RE
@@ -388,7 +388,7 @@ MAX_LOOKED_INTO = 200
 SHOWN = 3
 _PATTERN = re.compile(r"[\s\"'](?:\./)?([\w.-]+/\*)/[\w.*{[-]")
 """`packages/*/test` and the like."""
-_PYTEST_FILES = frozenset({"pytest.ini", ".pytest.ini", "pytest.toml", "conftest.py"})
+_PYTEST_FILES = frozenset({*PYTEST_SETTINGS, "conftest.py"})
 _MANIFESTS = ("setup.py", "setup.cfg", "tox.ini", "noxfile.py", "Pipfile")
 _NAMES_PYTEST = re.compile(r"\bpytest\b")
 _USES_PYTEST = re.compile(rb"^\s*(?:import|from) pytest\b", re.MULTILINE)

@@ -11,12 +11,13 @@ from typing import Any
 from app.core.text import listed
 from app.core.verification import GateResult
 from app.core.yaml_and_toml import toml_table
+from app.sandbox.setup.declared.python_metadata import PYTEST_SETTINGS
 from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
 from app.verify.paths_of_tests import is_test_file, is_test_path
 
 _FILES = re.compile(
-    r"^(?:conftest\.py|pytest\.(?:ini|toml)|tox\.ini|noxfile\.py|\.coveragerc|\.env(?:\..+)?"
-    r"|(?:jest|vitest|vite|playwright|karma|ava|babel)\.(?:config|workspace)\.\w+|\.(?:mocharc|babelrc|nycrc|c8rc|swcrc)(?:\.\w+)?"
+    r"^(?:conftest\.py|tox\.(?:ini|toml)|noxfile\.py|\.coveragerc|\.env(?:\..+)?"
+    r"|(?:jest|vitest|vite|playwright|karma|ava|babel)\.(?:config|workspace)\.\w+|\.(?:mocharc|babelrc|nycrc|c8rc|swcrc|taprc)(?:\.\w+)?"
     r"|jest\.setup\.\w+|bunfig\.toml|\.rspec|[Rr]akefile|(?:GNU)?[Mm]akefile|[Jj]ustfile|Taskfile\.ya?ml"
     r"|build\.rs|rust-toolchain(?:\.toml)?|go\.work|jvm\.config|extensions\.xml)$"
 )
@@ -36,7 +37,8 @@ def how_tests_run(candidate: CandidatePatch) -> GateResult:
 
 def configures_tests(path: str) -> bool:
     """True if a file of this name configures how tests are found and executed."""
-    return _FILES.match(PurePosixPath(path).name) is not None or ".cargo" in PurePosixPath(path).parts[:-1]
+    file = PurePosixPath(path)
+    return file.name in PYTEST_SETTINGS or _FILES.match(file.name) is not None or ".cargo" in file.parts[:-1]
 
 
 def settings_of_tests(path: str, text: str) -> Any:

@@ -148,6 +148,7 @@ async def test_a_project_is_installed_editable_with_its_test_extras() -> None:
         ),
         ({"requirements.txt": "six", "test-requirements.txt": "mock"}, "-r requirements.txt -r test-requirements.txt"),
         ({"requirements.txt": "", "a.py": "", "conftest.py": ""}, "pytest"),
+        ({"requirements.txt": "", "a.py": "", ".pytest.ini": ""}, "pytest"),
         ({"pyproject.toml": '[project]\nname = "a"\ndependencies = ["six>=1; python_version > \'3\'"]\n'}, None),
         ({"pyproject.toml": '[project]\nname = "a"\n', "src/a/__init__.py": ""}, "-e ."),
         ({"pyproject.toml": '[project]\nname = "a"\n[project.optional-dependencies]\ntest = ["six"]\n'}, "six"),

@@ -155,8 +155,12 @@ class TestConfiguration:
         "path",
         [
             "pytest.ini",
+            ".pytest.ini",
+            ".pytest.toml",
             "jest.config.js",
             "tox.ini",
+            "tox.toml",
+            ".taprc",
             "Makefile",
             "build.rs",
             "sub/.env",

@@ -35,6 +35,7 @@ DETECTED = [
     ({"tests/test_a.py": "import pytest\n"}, "python3 -m pytest"),
     ({"tests/test_a.py": "class TestA:\n    def test_b(self): pass\n"}, "python3 -m pytest"),
     ({"test_a.py": UNITTEST, "pytest.ini": ""}, "python3 -m pytest"),
+    ({"test_a.py": UNITTEST, ".pytest.toml": ""}, "python3 -m pytest"),
     ({"test_a.py": UNITTEST, "conftest.py": ""}, "python3 -m pytest"),
     ({"test_a.py": UNITTEST, "setup.cfg": "[tool:pytest]\n"}, "python3 -m pytest"),
     ({"test_a.py": UNITTEST, "tox.ini": "[testenv]\ncommands = pytest\n"}, "python3 -m pytest"),

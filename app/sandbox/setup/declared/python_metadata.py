@@ -87,10 +87,11 @@ def own_extras(metadata: PythonMetadata, requirement: str) -> list[str] | None:
     return [name.strip() for name in (found["extras"] or "").split(",") if name.strip()]
 
 
+PYTEST_SETTINGS = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini")
+"""What pytest prefers to pyproject.toml, tox.ini and setup.cfg."""
 _PROJECT_FILES = words("""
-    setup.py setup.cfg Pipfile tox.ini noxfile.py pytest.ini conftest.py requirements.txt package.json go.mod Cargo.toml
-    pom.xml
-""")
+    setup.py setup.cfg Pipfile tox.ini noxfile.py conftest.py requirements.txt package.json go.mod Cargo.toml pom.xml
+""").union(PYTEST_SETTINGS)
 _PROJECT_TOOLS = frozenset({"poetry", "uv", "pdm", "hatch", "flit", "setuptools", "tox", "pixi"})
 
 

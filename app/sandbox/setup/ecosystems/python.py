@@ -10,6 +10,7 @@ from app.sandbox.base import ENV, WORKSPACE
 from app.sandbox.setup.declared.python_metadata import (
     BY_PLACE,
     LOCKS,
+    PYTEST_SETTINGS,
     constraints,
     editable,
     files_read_at_install,
@@ -33,7 +34,7 @@ PYTHON_MANIFESTS = (
     "requirements.txt",
     "Pipfile",
     "tox.ini",
-    "pytest.ini",
+    *PYTEST_SETTINGS,
     *LOCKS,
 )
 PYTHON_ENVIRONMENT = (
@@ -76,7 +77,7 @@ _EDITABLE_SINCE = "2023-01-15"
 
 def python_install_steps(files: ManifestFiles, python: Path, choice: SetupChoice) -> list[InstallStep]:
     """One environment for all of a repository's Python projects."""
-    roots = project_roots(files, [name for name in PYTHON_MANIFESTS if name not in {"tox.ini", "pytest.ini"}])
+    roots = project_roots(files, [name for name in PYTHON_MANIFESTS if name not in {"tox.ini", *PYTEST_SETTINGS}])
     roots = (*roots, *filter(None, [inner_root(files)]), *workspace_roots(files))
     wanted = list(choice.requirements) or [
         item for root in roots or ("",) for item in default_pip_arguments(files, root)
@@ -144,7 +145,9 @@ def has_python(files: ManifestFiles) -> bool:
 
 def uses_pytest(files: ManifestFiles) -> bool:
     """True if the tests are written for pytest, by configuration or by their content."""
-    if "pytest.ini" in files or any(path.rpartition("/")[2] == "conftest.py" for path in files):
+    if any(name in files for name in PYTEST_SETTINGS) or any(
+        path.rpartition("/")[2] == "conftest.py" for path in files
+    ):
         return True
     if table(files.toml("pyproject.toml"), "tool", "pytest"):
         return True
