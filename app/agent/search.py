@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from math import log
 from typing import NamedTuple
 
+from app.core.globs import glob_expression
 from app.repo.index.ranking import STOP_WORDS, kind_of
 from app.repo.index.terms import identifiers, terms
 from app.sandbox.base import Sandbox
@@ -234,7 +235,7 @@ def _matching_names(names: Sequence[str], query: str) -> list[str]:
     if len(wanted) < 3 or re.search(r"\s", wanted):
         return []
     if "*" in wanted:
-        glob = re.compile(re.escape(wanted).replace(r"\*\*/", "(.*/)?").replace(r"\*", "[^/]*"))
+        glob = glob_expression(wanted)
         return [
             name for name in names if glob.fullmatch(name.lower()) or glob.fullmatch(name.lower().rpartition("/")[2])
         ]

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from pydantic_core import ErrorDetails
 
+from app.core.globs import MAX_STARS, has_too_many_stars
 from app.core.text import nearest
 
 HIGHEST_HOST_LENGTH = 253
@@ -130,6 +131,8 @@ def protected_path(value: str) -> str:
         raise ValueError("must be a pattern as in .gitignore, such as infra/ or *.sql")
     if ".." in value.split("/"):
         raise ValueError("must not contain `..`: patterns are relative to the repository's root")
+    if has_too_many_stars(value):
+        raise ValueError(f"must have at most {MAX_STARS} stars between two slashes, and `**` at most {MAX_STARS} times")
     return value
 
 

@@ -6,7 +6,6 @@ ever walks a tree that project code can write.
 
 import hashlib
 import io
-import re
 import tarfile
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import NamedTuple
 from pathspec import GitIgnoreSpec
 
 from app.core.errors import SandboxError
+from app.core.globs import has_too_many_stars
 from app.core.patch import FileChange, Mode, Patch, RefusedFile, Tree, TreeEntry
 from app.core.text import words
 from app.repo.git_format import path_bytes, path_text, shown_path
@@ -135,8 +135,6 @@ LITTER = GitIgnoreSpec.from_lines(
 
 MAX_IGNORE_LINES = 2_000
 """Lines of one .gitignore; the rest is not read, and paths that it names count as changes."""
-MAX_STARS = 3
-"""Stars in one part of a pattern: pathspec's regular expressions take time that grows with this power of a name."""
 
 Ignored = Callable[[str], bool]
 
@@ -188,8 +186,7 @@ def _spec(content: bytes) -> GitIgnoreSpec:
 
 def _usable(line: str) -> bool:
     """False for patterns that git ignores too, or that would keep a regular expression busy for minutes."""
-    parts = line.split("/")
-    if line.count("**") > MAX_STARS or any(len(re.findall(r"\*+", part)) > MAX_STARS for part in parts):
+    if has_too_many_stars(line):
         return False
     try:
         GitIgnoreSpec.from_lines([line])

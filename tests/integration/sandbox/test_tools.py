@@ -351,6 +351,12 @@ async def test_a_search_that_takes_too_long_is_given_up(tools: Tools) -> None:
     assert "stopped after 1 s" in done.text
 
 
+async def test_a_search_for_a_name_with_many_stars_ends(tools: Tools) -> None:
+    await write_file(tools.sandbox, "a" * 60, b"")
+    assert "Nothing matches" in (await tools.do(SearchAction(query="*a" * 30 + "b"))).text
+    assert "Files of that name:\naaaa" in (await tools.do(SearchAction(query="*a" * 30))).text
+
+
 # nothing of the host
 
 

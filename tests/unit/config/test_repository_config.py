@@ -272,6 +272,7 @@ BROKEN = [
     (b'title: "{title}\\nFixes #1"', 1, "title", "one line of text"),
     (b"protected_paths: ['!.github/workflows/']", 1, "protected_paths[0]", "must not start with `!`"),
     (b"protected_paths: [../x]", 1, "protected_paths[0]", "must not contain `..`"),
+    (b"protected_paths: ['*a*a*a*b']", 1, "protected_paths[0]", "must have at most 3 stars between two slashes"),
     (b"protected_paths: ['']", 1, "protected_paths[0]", "must be a pattern as in .gitignore"),
     (b"protected_paths: [/]", 1, "protected_paths[0]", "must be a pattern as in .gitignore"),
     (b"allowed_actors: ['*']", 1, "allowed_actors[0]", "wildcards and teams are not accepted"),

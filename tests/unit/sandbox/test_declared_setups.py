@@ -572,6 +572,9 @@ SCRIPTS = [
         [],
         ["npm run test:lint"],
     ),
+    ({"test": "run-s test:*", "test:a": "ava", "test:b:c": "tap"}, "npx --no-install ava", [], []),
+    ({"test": "run-s test:**", "test:b:c": "tap", "a": "ava"}, "npx --no-install tap", [], []),
+    ({"test": f"run-s {'*a' * 30}b tap", "a" * 60: "ava", "tap": "tap"}, "npx --no-install tap", [], []),
     (
         {"pretest": "npm run build", "build": "tsc -p .", "test": "tape test/*.js"},
         "npx --no-install tape test/*.js",

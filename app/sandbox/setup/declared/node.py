@@ -8,6 +8,7 @@ from datetime import date
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from app.core.globs import glob_expression
 from app.core.text import words
 from app.sandbox.setup.declared.ci import ci_jobs
 from app.sandbox.setup.declared.commands import is_assignment, simple_commands
@@ -252,8 +253,10 @@ def _searches(pattern: str, name: str) -> bool:
 
 
 def _matching(pattern: str, scripts: Mapping[str, str]) -> list[str]:
-    expression = re.compile(re.escape(pattern).replace(r"\*\*", ".*").replace(r"\*", "[^:]*"))
-    return [name for name in scripts if expression.fullmatch(name)]
+    """The scripts that a pattern such as `test:*` names: npm-run-all reads it as a path with `:` for `/`."""
+    swapped = str.maketrans(":/", "/:")
+    expression = glob_expression(pattern.translate(swapped))
+    return [name for name in scripts if expression.fullmatch(name.translate(swapped))]
 
 
 def _kept(program: str, arguments: list[str]) -> list[str]:
