@@ -92,9 +92,10 @@ def load() -> Future[LiteLLMModules]:
 
 
 def _import_modules() -> LiteLLMModules:
-    """Import LiteLLM without a price list from the network, a stray .env or log output."""
+    """Import LiteLLM without a price list from the network, downloads, a stray .env or log output."""
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     os.environ["LITELLM_MODE"] = "PRODUCTION"
+    os.environ["MAX_IMAGE_URL_DOWNLOAD_SIZE_MB"] = "0"  # LiteLLM fetches no URL of a message
     gc.disable()  # an import creates no garbage, and looking for it takes a quarter of the time
     try:
         import httpx  # noqa: PLC0415

@@ -7,9 +7,10 @@ import asyncio
 import hmac
 import json
 import os
+import re
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Generator, Iterator, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -111,7 +112,9 @@ ALLOWED_VALUES: Mapping[str, tuple[Any, ...]] = {
     "prompt_cache_retention": ("in_memory", "in-memory"),
 }
 """Fields with only one allowed set of values: one answer, nothing stored, at the expected price."""
-URL_FIELDS = ("image_url", "file_url", "url")
+URL_FIELD = re.compile(r"ur[il]s?$|^(file|file_data|images?|video|audio|document)$", re.IGNORECASE)
+"""Names of fields that LiteLLM or a provider fetches if they contain a URL."""
+SCHEME = re.compile(r"\s*\w+://")
 MAX_PARTS = 200_000
 
 
@@ -141,22 +144,31 @@ def check(protocol: WireProtocol, body: Body, models: Collection[str]) -> None:
 
 def _check_parts(body: Body) -> None:
     """Reject URLs for the provider to fetch and files of the account: both lead out of the sandbox."""
-    for number, part in enumerate(_parts([body.get("messages"), body.get("input"), body.get("system")])):
+    contents = [body.get(name) for name in ("messages", "input", "system", "instructions")]
+    for number, part in enumerate(_parts(contents)):
         if number >= MAX_PARTS:
             raise RequestRefused(413, "too_large", f"A conversation has at most {MAX_PARTS:,} parts.")
         if "file_id" in part:
             raise RequestRefused(400, "not_offered", "Files of the provider's account are not offered.")
-        for name in URL_FIELDS:
-            address = part.get(name)
-            if isinstance(address, str) and part.get("type") != "text" and not address.startswith("data:"):
-                raise RequestRefused(
-                    400, "not_offered", "Images and files go into the request itself, as data: addresses."
-                )
+        if any(_is_fetched(name, value) for name, value in part.items()):
+            raise RequestRefused(400, "not_offered", "Images and files go into the request itself, as data: addresses.")
         check_cache(part)
 
 
+def _is_fetched(name: str, value: Any) -> bool:
+    """True if the field is a URL, or a list with one, that is not a data: URL. The field's name decides, not the type
+    of its part, because LiteLLM ignores a type that it does not expect."""
+    if isinstance(value, list):
+        return any(_is_fetched(name, each) for each in value if isinstance(each, str))
+    if not isinstance(value, str):
+        return False
+    if name == "data":  # base64, or the text of a document
+        return SCHEME.match(value) is not None
+    return URL_FIELD.search(name) is not None and not value.startswith("data:")
+
+
 def _parts(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Every object inside, except in arguments and results of tools: those are texts and not checked."""
+    """Every object inside, except in what a tool is called with: the model wrote that, and nobody fetches it."""
     waiting = [value]
     while waiting:
         found = waiting.pop()
@@ -164,9 +176,11 @@ def _parts(value: Any) -> Iterator[Mapping[str, Any]]:
             waiting += found
         elif isinstance(found, dict):
             yield found
-            if found.get("type") in {"tool_use", "function_call"}:
-                continue  # its `input` is the model's own text
-            waiting += found.values()
+            waiting += (each for name, each in found.items() if (found.get("type"), name) != ("tool_use", "input"))
+            thinking = found.get("thinking")
+            if isinstance(thinking, str):
+                with suppress(ValueError, RecursionError):
+                    waiting.append(json.loads(thinking))  # for Gemini, LiteLLM makes a part of the message of it
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ import pytest
 from app.agent.external.exchange import CallBudget, Exchange, RequestRefused
 from app.agent.external.gateway import Gateway, GatewayLimits, RequestSlots, serving
 from app.llm.base import WireProtocol
+from app.llm.errors import ModelError
 from app.llm.ledger import MemoryLedger
 from app.llm.litellm import LiteLLMRawCall, arguments_of
 from app.llm.prices import Price
@@ -201,6 +202,27 @@ async def test_another_model_is_refused(case_runner: GatewayHarness, wire: WireP
     assert case_runner.exchanges[-1].refused == "model_not_found"
 
 
+URL = "https://a.example/?q=secret"
+IMAGE = {"type": "image_url", "image_url": {"url": URL}}
+GEMINI_PART = json.dumps({"fileData": {"fileUri": URL}})  # LiteLLM makes a part of it, for Gemini
+FETCHED_PARTS: tuple[dict[str, Any], ...] = (
+    IMAGE,
+    {"type": "image_url", "image_url": URL},
+    {"type": "image_url", "image_url": {"url": URL, "type": "text"}},
+    {"type": "image_url", "image_url": {"url": "HTTP://169.254.169.254/"}},
+    {"type": "image_url", "image_url": {"url": "gs://bucket/secret"}},
+    {"type": "input_image", "image_url": "http://169.254.169.254/"},
+    {"type": "image", "source": {"type": "url", "url": URL}},
+    {"type": "file", "file": {"file_data": URL}},
+    {"type": "file", "file": URL},
+    {"type": "input_file", "file_data": URL},
+    {"type": "document_url", "document_url": URL},
+    {"type": "video_url", "video_url": {"url": URL}},
+    {"type": "video", "video": [URL, URL]},
+    {"type": "input_audio", "input_audio": {"data": URL, "format": "wav"}},
+    {"file_data": {"file_uri": URL}},
+    {"fileData": {"fileUri": URL}},
+)
 WAYS_OUT: tuple[tuple[WireProtocol, dict[str, Any]], ...] = (
     ("responses", {"tools": [{"type": "web_search"}]}),
     ("responses", {"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "web_search"}]}]}),
@@ -228,27 +250,14 @@ WAYS_OUT: tuple[tuple[WireProtocol, dict[str, Any]], ...] = (
     ("chat", {"n": 50}),
     ("chat", {"max_tokens": -1}),
     ("chat", {"max_tokens": "all"}),
-    (
-        "chat",
-        {
-            "messages": [
-                {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://a.example/?s"}}]}
-            ]
-        },
-    ),
-    (
-        "responses",
-        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://169.254.169.254/"}]}]},
-    ),
-    (
-        "messages",
-        {
-            "messages": [
-                {"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "https://a.example"}}]}
-            ]
-        },
-    ),
     ("responses", {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "file-of-account"}]}]}),
+    ("responses", {"instructions": [{"type": "input_image", "image_url": URL}]}),
+    ("chat", {"messages": [{"role": "user", "type": "tool_use", "content": [IMAGE]}]}),
+    ("responses", {"input": [{"role": "user", "type": "function_call", "content": [IMAGE]}]}),
+    ("messages", {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": [IMAGE]}]}]}),
+    ("chat", {"messages": [{"role": "assistant", "content": "", "images": [IMAGE]}]}),
+    ("chat", {"messages": [{"role": "assistant", "thinking_blocks": [{"type": "thinking", "thinking": GEMINI_PART}]}]}),
+    *(("chat", {"messages": [{"role": "user", "content": [part]}]}) for part in FETCHED_PARTS),
 )
 
 
@@ -262,6 +271,15 @@ async def test_the_provider_opens_no_route_out(
     assert response.status_code == 400, response.text
     assert case_runner.endpoint.requests == []
     assert case_runner.ledger.spent() == 0
+
+
+async def test_litellm_itself_fetches_nothing(endpoint: OpenAIEndpoint) -> None:
+    environment = {"OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": KEY}
+    part = {"type": "file", "file": {"file_id": f"{endpoint.url}/paper.pdf"}}
+    with pytest.raises(ModelError, match="download is disabled"):
+        await LiteLLMRawCall("openai/priced", environment, PRICE).complete(
+            "chat", {"messages": [{"role": "user", "content": [part]}]}, 100
+        )
 
 
 OTHER_WAYS: Mapping[str, Any] = {
@@ -310,6 +328,13 @@ async def test_no_field_leads_elsewhere_or_to_another_price(
 
 SENT: Mapping[WireProtocol, Mapping[str, Any]] = {
     "chat": {
+        "messages": [
+            {
+                "role": "user",
+                "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}}],
+            },
+            {"role": "user", "content": [{"type": "text", "text": URL}]},
+        ],
         "prompt_cache_key": "k",
         "reasoning_effort": "high",
         "tool_choice": "auto",
@@ -329,6 +354,11 @@ SENT: Mapping[WireProtocol, Mapping[str, Any]] = {
         "client_metadata": {"session_id": "s"},
     },
     "messages": {
+        "messages": [
+            {"role": "user", "content": "fix it"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {"url": URL}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": URL}]},
+        ],
         "metadata": {"user_id": "u"},
         "context_management": {"edits": []},
         "output_config": {"effort": "high"},
