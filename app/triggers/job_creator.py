@@ -25,7 +25,7 @@ from app.config.repository import (
 )
 from app.core.errors import AgentFixError, ConfigError, ExitCode
 from app.core.issue_file import issue_of
-from app.core.job import Job, new_job_id
+from app.core.job import PUBLISHED, Job, new_job_id
 from app.core.model_usage import ModelNames
 from app.core.task import (
     AllowedPath,
@@ -43,7 +43,7 @@ from app.github.models import PullRequest
 from app.github.reader import RepositoryReader
 from app.jobs.context import JobAim, JobContext, PublishTarget
 from app.jobs.queue import ORDINARY, URGENT
-from app.jobs.store import JobQueries
+from app.jobs.store import JobQueries, JobWithContext
 from app.pipeline.lessons.recall import failed_attempts
 from app.publish import replies
 from app.publish.body_edits import holds_commits_of_a_fork
@@ -62,6 +62,7 @@ PRIORITIES = {"ask": 0, "plan": 0, "fix_checks": 2}
 """Lower is sooner; all else is ordinary, unless it is urgent."""
 EVERY = timedelta(minutes=1)
 """How often a repository with waiting jobs is looked at: a job that ended without a pull request sends no webhook."""
+STARTED_AGAIN = "The job was started again from scratch."
 MAX_EARLIER = 10
 """Jobs of the issue among which failed attempts are looked for."""
 logger = logging.getLogger(__name__)
@@ -97,8 +98,8 @@ class JobDraft:
     overrides: Overrides | None = None
     prompt: Override | None = None
     """The repository's own prompt that was asked for."""
-    formerly_allowed: tuple[AllowedPath, ...] = ()
-    """What people allowed the same job before, which changed nothing on GitHub."""
+    former: JobWithContext | None = None
+    """The job that is started again, and stopped if it is active."""
 
     @property
     def config(self) -> RepoConfig:
@@ -179,7 +180,7 @@ class JobDraft:
         else:
             default_text = FIX_OPEN_CHECKS if pull is not None and self.aim != "ask" else ""
         allow = request.options.allow
-        allowed = [each for each in self.formerly_allowed if each.path != allow]
+        allowed = [each for each in self._formerly_allowed() if each.path != allow]
         if allow:
             allowed.append(AllowedPath(path=allow, by=self.context.trigger.login))
         return Task(
@@ -203,6 +204,13 @@ class JobDraft:
             prompt=self.prompt.name if self.prompt else "",
             allowed_paths=tuple(allowed),
         )
+
+    def _formerly_allowed(self) -> tuple[AllowedPath, ...]:
+        """What people allowed the former job, if it changed nothing on GitHub."""
+        former = self.former
+        if former is None or former.row.state in PUBLISHED or self.defaults.operator.locks("protected_paths"):
+            return ()
+        return former.job.task.allowed_paths
 
     def _publish_target(self) -> PublishTarget:
         return "nowhere" if self.aim in {"ask", "plan"} else self.request.destination
@@ -310,7 +318,7 @@ class JobCreator:
         aim: JobAim = "fix",
         text: str = "",
         plan_file: str = "",
-        formerly_allowed: tuple[AllowedPath, ...] = (),
+        former: JobWithContext | None = None,
     ) -> str | TriggerAnswer:
         """Create a job for a comment, a label, a question, or failing checks. `text` replaces the request's own."""
         runner, pull, repo = request.options.runner, context.facts.pull, context.repo
@@ -330,9 +338,9 @@ class JobCreator:
             await asyncio.to_thread(self._add_failed_attempts, context, prompt_context)
         if aim == "fix_checks":
             failing = ", ".join(prompt_context.failing_checks) or "see below"
-            text = f"Checks fail on this pull request: {failing}. Fix the cause."
+            text = f"Checks fail on this pull request: {failing}. Fix the cause.\n\n{request.text}".strip()
         draft = self.draft(request, context, aim=aim, base=base, prompt_context=prompt_context, text=text)
-        return await self.admit(replace(draft, plan_file=plan_file, prompt=prompt, formerly_allowed=formerly_allowed))
+        return await self.admit(replace(draft, plan_file=plan_file, prompt=prompt, former=former))
 
     def _add_failed_attempts(self, context: TriggerContext, prompt_context: PromptContext) -> None:
         """Tell the model why earlier attempts at this issue failed."""
@@ -358,19 +366,30 @@ class JobCreator:
         return JobDraft(request, context, self._defaults, aim, base, now, sections, text, parents=parents)
 
     async def admit(self, draft: JobDraft) -> str | TriggerAnswer:
-        """Store the job, or say why it has to wait where nothing can. Raises StateChanged beside an active job."""
+        """Store the job, or say why it has to wait where nothing can.
+
+        Raises StateChanged beside an active job, and RetryLater while a process still works on the former job.
+        """
         draft = await _with_prompts(draft)
         job, job_context, state, waiting_reason = draft.job(), draft.job_context(), draft.context.facts.state, ""
         if not state.linked_is_ours and is_full(job_context, state.open_pull_requests):
             waiting_reason = limit_reached(job_context)
             if not self._defaults.can_wait:
                 return TriggerAnswer("reply limit", replies.refused(waiting_reason))
+        await self._stop(draft.former)
         admitted = await asyncio.to_thread(self._keep, draft, job, job_context, waiting_reason)
         if not admitted:
             return "decided before"
         if admitted != job.id:
             raise StateChanged(f"Job {admitted} is already running here.")
         return f"job {job.id}"
+
+    async def _stop(self, former: JobWithContext | None) -> None:
+        """Stop the job that is started again, now that nothing stands in the way."""
+        if former is None or former.row.final:
+            return
+        if not await asyncio.to_thread(self._stores.queue.stop, former.job.id, STARTED_AGAIN):
+            raise RetryLater("Wait until the current job ends.")
 
     def _keep(self, draft: JobDraft, job: Job, job_context: JobContext, waiting_reason: str) -> str:
         """Store the job, and react to what was written at once; returns the id of the job that is active here now."""

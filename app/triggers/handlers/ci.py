@@ -1,5 +1,8 @@
 """`ci`: an empty commit on our pull request's branch, so that CI starts. No model is used."""
 
+from dataclasses import replace
+
+from app.jobs.store import JobWithContext
 from app.publish.body_edits import FORK_MARK
 from app.triggers.decisions import EventFacts, Reply
 from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome, early_draft, refuse_pull_requests_of_others
@@ -21,12 +24,16 @@ def _refuse_commits_of_a_fork(facts: EventFacts) -> Reply | None:
 
 
 async def _run(call: CommandCall) -> Outcome:
-    if answer := early_draft(call.context):
-        return answer
+    return early_draft(call.context) or await start_ci(call)
+
+
+async def start_ci(call: CommandCall, *, former: JobWithContext | None = None) -> Outcome:
+    """Create the job that starts CI, in place of the former one. Raises ValueError for an issue."""
     pull = call.context.facts.pull
     if pull is None:
         raise ValueError("CI is started on pull requests only")
-    return await call.job_creator.admit(call.job_creator.draft(call.request, call.context, aim="ci", base=pull.head))
+    draft = call.job_creator.draft(call.request, call.context, aim="ci", base=pull.head)
+    return await call.job_creator.admit(replace(draft, former=former))
 
 
 CI = CommandHandler(_run, refuse=_refuse)

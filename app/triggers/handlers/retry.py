@@ -1,12 +1,11 @@
 """`retry`: start again from scratch; and `allow`: do so with a protected path that this job may change."""
 
-import asyncio
-
 from app.config.repository import RepoConfig
-from app.core.job import PUBLISHED
 from app.triggers.decisions import EventFacts, Reply
 from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome, early_draft, when_idle
-from app.triggers.job_creator import RetryLater, as_before
+from app.triggers.handlers.ci import start_ci
+from app.triggers.handlers.rebase import merge_base_branch
+from app.triggers.job_creator import as_before
 from app.verify.gates.paths import is_configured
 
 
@@ -15,21 +14,24 @@ async def _retry(call: CommandCall) -> Outcome:
 
 
 async def _restart(call: CommandCall) -> Outcome:
-    """Stop the current job, then create the same one again."""
-    request, former = call.request, call.context.facts.job
+    """Create the same job again, in place of the current one. With a path that may be changed, a plan is carried out.
+
+    A job that a review started becomes an ordinary follow-up, because now a person asks.
+    """
+    request, context, former = call.request, call.context, call.context.facts.job
     if former is None:
-        return await call.job_creator.start(request, call.context, text=request.text)
-    if not former.row.final:
-        reason = "The job was started again from scratch."
-        if not await asyncio.to_thread(call.stores.queue.stop, former.job.id, reason):
-            raise RetryLater("Wait until the current job ends.")
-    kept = former.row.state not in PUBLISHED and not call.defaults.operator.locks("protected_paths")
-    return await call.job_creator.start(
-        as_before(request, former.job),
-        call.context,
-        text=request.text or former.job.task.request,
-        formerly_allowed=former.job.task.allowed_paths if kept else (),
-    )
+        return await call.job_creator.start(request, context)
+    request, aim = as_before(request, former.job), former.job_context.aim
+    match aim:
+        case "conflicts":
+            return await merge_base_branch(request, context, call.job_creator, former=former)
+        case "ci":
+            return await start_ci(call, former=former)
+        case "fix_checks":
+            return await call.job_creator.start(request, context, aim="fix_checks", former=former)
+    aim = "plan" if aim == "plan" and not request.options.allow else "fix"
+    text = request.text or former.job.task.request
+    return await call.job_creator.start(request, context, aim=aim, text=text, former=former)
 
 
 def _refuse_to_allow(facts: EventFacts) -> Reply | None:

@@ -54,6 +54,16 @@ async def test_failing_checks_of_ours_begin_a_job_with_their_logs(harness: Event
     assert job.job.task.requester is None
 
 
+async def test_retry_fixes_the_checks_again(harness: EventHarness) -> None:
+    pull = harness.our_pull()
+    await fails(harness, pull)
+    harness.ends("error", harness.active_jobs()[0])
+    await harness.says("/agent retry but keep the API", pull)
+    (job,) = harness.active_jobs()
+    assert (job.job_context.aim, job.job_context.login) == ("fix_checks", "ada")
+    assert job.job.task.request == "Checks fail on this pull request: tests. Fix the cause.\n\nbut keep the API"
+
+
 async def test_all_that_fail_on_one_commit_are_one_job(harness: EventHarness) -> None:
     pull = harness.our_pull()
     for name in ("tests", "lint"):

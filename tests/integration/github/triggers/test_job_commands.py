@@ -283,6 +283,49 @@ async def test_retry_starts_from_scratch_with_the_same_words(harness: EventHarne
     assert len(harness.active_jobs()) == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"), [("--runner codx", "no runner `codx`"), ("with tets", "there is no usable prompt")]
+)
+async def test_retry_with_a_wrong_option_leaves_the_job_running(
+    harness: EventHarness, options: str, problem: str
+) -> None:
+    await harness.labels()
+    await harness.says(f"/agent retry {options}")
+    assert problem in harness.answer
+    assert (harness.job.row.state, harness.job.row.stop_requested) == ("queued", False)
+
+
+async def test_retry_of_a_plan_plans_again(harness: EventHarness) -> None:
+    await harness.says("/agent plan use decimals")
+    harness.ends("error")
+    await harness.says("/agent retry")
+    _, job = harness.jobs()
+    assert (job.job_context.aim, job.job_context.publish_target) == ("plan", "nowhere")
+    assert (job.job.plan_mode, job.job.task.request) == ("only", "use decimals")
+
+
+async def test_retry_of_ci_uses_no_model(harness: EventHarness) -> None:
+    pull = harness.our_pull()
+    await harness.says("/agent ci", pull)
+    harness.ends("error")
+    await harness.says("/agent retry", pull)
+    assert [each.job_context.aim for each in harness.jobs()] == ["ci", "ci"]
+
+
+async def test_retry_of_a_rebase_merges_again(harness: EventHarness) -> None:
+    pull = harness.our_pull()
+    harness.world.push_as_human(harness.repo, "main", {"other.py": "one = 1\n"})
+    await harness.says("/agent rebase and keep both", pull)
+    harness.ends("error")
+    await harness.says("/agent retry", pull)
+    first, second = harness.jobs()
+    assert (second.job_context.aim, second.job_context.parents) == ("conflicts", first.job_context.parents)
+    assert second.job.task.request == first.job.task.request
+    harness.ends("error", second)
+    await harness.says("/agent retry and keep neither", pull)
+    assert harness.jobs()[-1].job.task.request.endswith("kept.\n\nand keep neither")
+
+
 async def test_retry_waits_until_the_running_process_has_ended(harness: EventHarness) -> None:
     await harness.labels()
     first = harness.job.job.id
