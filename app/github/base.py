@@ -5,6 +5,7 @@ merge, or take a pull request out of draft.
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +23,7 @@ GIVEN: Final = 1
 
 _MARK = re.compile(r"<!-- agent-fix:job:(?P<key>[A-Za-z0-9._/-]+)(?: (?P<state>[^<>\n]{1,400}))? -->")
 """The hidden marker at the end of a text, by which the bot finds its own again; with a job's state as JSON."""
-_AT_END = re.compile(_MARK.pattern + r"\s*\Z")
+_ON_A_LINE = re.compile(rf"(?m)^{_MARK.pattern}[ \t\r]*$")
 _KEY = re.compile(r"[A-Za-z0-9._/-]{1,120}")
 
 
@@ -49,18 +50,23 @@ def with_marker(body: str, key: str, state: CommentState | None = None) -> str:
 
 
 def has_marker(body: str, key: str) -> bool:
-    """True if the text ends with the key's marker."""
-    found = _AT_END.search(body)
+    """True if the text's marker is the key's."""
+    found = _last_marker(body)
     return found is not None and found["key"] == key
 
 
 def read_marker(body: str) -> tuple[str, CommentState] | None:
-    """The key and the state in the marker at the text's end; None without either, or if the state is not valid."""
-    found = _AT_END.search(body)
+    """The key and the state in the text's marker; None without either, or if the state is not valid."""
+    found = _last_marker(body)
     try:
         return (found["key"], CommentState.model_validate_json(found["state"] or "", strict=True)) if found else None
     except ValidationError:
         return None
+
+
+def _last_marker(body: str) -> re.Match[str] | None:
+    """The last one that has a line of its own: people write below ours, and quote it."""
+    return next(iter(deque(_ON_A_LINE.finditer(body), maxlen=1)), None)
 
 
 Reaction = Literal["eyes", "rocket", "confused", "+1", "-1"]

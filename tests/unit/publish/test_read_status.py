@@ -29,6 +29,22 @@ def test_every_state_is_read_back(state: JobState) -> None:
     assert read_status(rewritten) == told
 
 
+@pytest.mark.parametrize(
+    "below", ["Looks good to me.", "> ### Queued\n>\n> <!-- agent-fix:job:j2 -->", "see `<!-- agent-fix:job:j2 -->`"]
+)
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_words_that_people_add_below_change_nothing(below: str, line_end: str) -> None:
+    edited = f"{comment('awaiting_approval')}\n\n{below}\n".replace("\n", line_end)
+    assert read_status(edited) == read_status(comment("awaiting_approval"))
+    assert has_marker(edited, "j1abcdef")
+
+
+def test_marker_that_a_text_is_made_to_contain_does_not_count() -> None:
+    nested = "<!-- agent-fix:job:<!-- agent-fix:job:j2 -->j3 -->"
+    assert has_marker(with_marker(nested, "j1abcdef"), "j1abcdef")
+    assert not has_marker(with_marker(nested, "j1abcdef"), "j3")
+
+
 def test_a_job_is_found_by_one_search_whatever_its_state() -> None:
     assert all("<!-- agent-fix:job:j1abcdef " in comment(state) for state in STATES)
     assert has_marker(comment("paused"), "j1abcdef")
@@ -85,7 +101,6 @@ def marked(state: str) -> str:
         "### ⏸️ Paused",
         comment("paused").partition("<!-- agent-fix:job")[0],
         "I saw this:\n\n" + comment("paused"),
-        comment("paused") + "\n\nand more",
         with_marker("### ⏸️ Paused", "j1abcdef"),
         with_marker("Nothing was started: no.", "d-0123456789ab"),
         with_marker("### ⏸️ Paused", "j1abcdef/end", CommentState(state="paused")),
