@@ -1,5 +1,6 @@
 """Our own tables (jobs, their logs and their blobs) through SQLAlchemy Core, and the SQLite or Postgres they are in."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -435,13 +436,41 @@ def writing(engine: Engine) -> Iterator[Connection]:
         yield db
 
 
+def _engine(url: sa.URL, **options: Any) -> Engine:
+    """An engine that stores any text, without the characters that a database refuses (`_storable`)."""
+    engine = sa.create_engine(url, json_serializer=_storable_json, **options)
+
+    def storable(_db: object, _cursor: object, statement: str, values: Any, *_: object) -> tuple[str, Any]:
+        return statement, _storable(values)
+
+    sa.event.listen(engine, "before_cursor_execute", storable, retval=True)
+    return engine
+
+
+def _storable_json(value: object) -> str:
+    """JSON; Postgres stores escaped characters that it cannot store as text, but fails when it reads the document."""
+    return json.dumps(_storable(value))
+
+
+def _storable(value: Any) -> Any:
+    """The value with all text in it without NUL (refused by Postgres) and with `?` for a lone surrogate (by both)."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode().replace("\0", "")
+    if isinstance(value, dict):
+        return {_storable(key): _storable(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        inner = map(_storable, value)
+        return tuple(inner) if isinstance(value, tuple) else list(inner)
+    return value
+
+
 def sqlite_engine(path: Path, *, synced: bool = True) -> Engine:
     """Create an engine on a SQLite file in WAL mode, so that readers (`jobs logs -f`) never block the writer.
 
     Committed data survives the process; with `synced` it also survives a power cut, at the cost of waiting for the
     disk.
     """
-    engine = sa.create_engine(f"sqlite:///{path}", connect_args={"timeout": 30})
+    engine = _engine(sa.make_url(f"sqlite:///{path}"), connect_args={"timeout": 30})
 
     def configure(connection: object, _record: object) -> None:
         cursor = connection.cursor()  # type: ignore[attr-defined]  # DBAPI connections are untyped
@@ -490,7 +519,7 @@ def open_database(url: str, state: Path) -> Engine:
     if parsed.get_backend_name() == "sqlite" and parsed.database:
         return sqlite_engine(Path(parsed.database))
     if parsed.drivername in {"postgres", "postgresql", "postgresql+psycopg"}:
-        return sa.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+        return _engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
     raise _wrong()
 
 

@@ -11,6 +11,7 @@ from sqlalchemy.engine import Engine
 from app.jobs.queries import JobFilter, JobOverview, SortOrder
 from app.jobs.schema import prepare_tables
 from tests.support.databases import DIALECTS, database
+from tests.support.job_queue import Server
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -36,6 +37,20 @@ def plan_of(engine: Engine, query: Callable[[JobOverview], object]) -> str:
     explain = "EXPLAIN QUERY PLAN" if engine.dialect.name == "sqlite" else "EXPLAIN"
     with engine.connect() as db:
         return "\n".join(str(row) for row in db.exec_driver_sql(f"{explain} {statement}", values))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("written", "stored"), [("a\0b", "ab"), ("a\ud800b", "a?b"), ("\\u0000\0", "\\u0000")])
+def test_text_that_no_database_can_hold_is_stored_without_it(engine: Engine, written: str, stored: str) -> None:
+    server = Server(engine)
+    server.admit("one")
+    server.store.add_progress("one", "text", written)
+    server.store.finish("one", "no_change", written, {"exit_status": "no_change", "summary": [{written: written}]})
+    row = server.row("one")
+    assert (row.reason, row.result) == (stored, {"exit_status": "no_change", "summary": [{stored: stored}]})
+    assert [each.text for each in server.store.recent_progress("one", 9, "text")] == [stored]
+    listing = JobOverview(engine, lambda: NOW)
+    assert [each.id for each in listing.page(JobFilter()).jobs] == ["one"]
+    assert listing.page(JobFilter(text=written, person=written)).jobs == ()
 
 
 @pytest.mark.parametrize("order", ["newest", "oldest", "changed", "cost"])
