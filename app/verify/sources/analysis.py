@@ -349,7 +349,12 @@ class SourceAnalysis:
     def watches_tests(self) -> tuple[tuple[CapRule, str], ...]:
         """The rule, and `path:line: what`, of each added source line that examines the test framework, its variables,
         the calling frames, the command line, or the clock as a switch; or that defines an equality of its own."""
-        found = _ask(process.find_harness_detection, self._sources, features=sorted(self._features()))
+        found = _ask(
+            process.find_harness_detection,
+            self._sources,
+            features=sorted(self._features()),
+            modules=sorted(self._modules()),
+        )
         if found is None:
             return (("watches_tests", _REFUSED),)
         variables: list[tuple[CapRule, str]] = [("watches_tests", text) for text in self._variables_of_tests()]
@@ -461,6 +466,13 @@ class SourceAnalysis:
                 if isinstance(version, dict) and version.get("optional"):
                     found.add(name)
         return found
+
+    def _modules(self) -> set[str]:
+        """The head's Python modules and packages whose name the sources contain, as `kit/core`."""
+        words = {word for source in self._sources for word in re.findall(rb"\w+", source.new or b"")}
+        files = [PurePosixPath(path) for path in (*self.base.entries(), *self.patch.paths()) if path.endswith(".py")]
+        places = {place for file in files for place in (file.with_suffix(""), *file.parents)}
+        return {str(place) for place in places if place.name.encode() in words}
 
     def _other_sources(self, languages: set[str], seed: int) -> list[ChangedSource]:
         """Some sources that the patch does not touch, from the directories in which it does."""

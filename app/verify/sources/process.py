@@ -111,7 +111,9 @@ def find_changed_lines(sources: Sequence[ChangedSource]) -> dict[str, list[int]]
 WatchRule = Literal["watches_tests", "own_equality"]
 
 
-def find_harness_detection(sources: Sequence[ChangedSource], features: Sequence[str]) -> list[tuple[WatchRule, str]]:
+def find_harness_detection(
+    sources: Sequence[ChangedSource], features: Sequence[str], modules: Sequence[str]
+) -> list[tuple[WatchRule, str]]:
     """The rule, and `path:line: what`, for every added line that examines tests, frames, the command line and the like.
 
     Of an equality of its own as well.
@@ -120,7 +122,9 @@ def find_harness_detection(sources: Sequence[ChangedSource], features: Sequence[
         ("own_equality" if what in suspicious_code.EQUALITY else "watches_tests", f"{path}:{line}: {what}")
         for path, language, old, new in sources
         if new is not None
-        for line, what in sorted(set(suspicious_code.watching_lines(language, path, old, new, features)))
+        for line, what in sorted(
+            set(suspicious_code.watching_lines(language, path, old, new, features=features, modules=modules))
+        )
     ]
     left = len(found) - suspicious_code.MAX_FINDINGS
     more: list[tuple[WatchRule, str]] = [("watches_tests", f"and {left} more")] if left > 0 else []

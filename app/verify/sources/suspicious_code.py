@@ -9,9 +9,9 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -69,9 +69,18 @@ def _rules(language: str) -> tuple[_Rule, ...]:
 
 
 def watching_lines(
-    language: str, path: str, old: bytes | None, new: bytes, features: Collection[str] = ()
+    language: str,
+    path: str,
+    old: bytes | None,
+    new: bytes,
+    *,
+    features: Collection[str] = (),
+    modules: Collection[str] = (),
 ) -> Iterator[tuple[int, str]]:
-    """(line, what it does) of the added lines, from 1. `features` are those that a Rust item may depend on."""
+    """(line, what it does) of the added lines, from 1.
+
+    `features` are those that a Rust item may depend on, `modules` the project's Python modules, as `kit/core`.
+    """
     yield from _constraints(path, old or b"", new) if language == "go" else ()
     code = code_only(language, new) or new
     before = b"" if old is None else code_only(language, old) or old
@@ -80,8 +89,8 @@ def watching_lines(
     for rule in _rules(language):
         if rule.usual and command:
             continue
-        if rule.what == _REPLACES and (replaced := replaced_functions(new)) is not None:
-            if not replaced_functions(before):
+        if rule.what == _REPLACES and (replaced := _replaced_functions(new, path, modules)) is not None:
+            if not _replaced_functions(before, path, modules):
                 yield from ((one.start + 1, rule.what) for one in replaced if rows.intersection(one))
             continue
         if rule.usual and rule.pattern.search(before):
@@ -120,21 +129,22 @@ def _is_command(path: str, content: bytes) -> bool:
     return _STARTED.search(content) is not None
 
 
-def replaced_functions(content: bytes) -> list[range] | None:
+def _replaced_functions(content: bytes, path: str, modules: Collection[str]) -> list[range] | None:
     """The rows, from 0, of each statement that replaces what may be a function of an imported module.
 
     None if this Python cannot parse it.
     """
     tree = parse_python(content)
-    return None if tree is None else list(_replaced(tree, set(_imported(tree))))
+    imported = partial(_imported, is_module=partial(_is_module, path=path, modules=modules))
+    return None if tree is None else list(_replaced(tree, set(imported(tree)), imported))
 
 
-def _replaced(scope: ast.AST, modules: set[str]) -> Iterator[range]:
+def _replaced(scope: ast.AST, modules: set[str], imported: Callable[[ast.AST], Iterator[str]]) -> Iterator[range]:
     waiting = list(ast.iter_child_nodes(scope))
     while waiting:
         node = waiting.pop()
         if isinstance(node, _PYTHON_FUNCTIONS):
-            yield from _replaced(node, (modules - _bound(node)) | set(_imported(node)))
+            yield from _replaced(node, (modules - _bound(node)) | set(imported(node)), imported)
             continue
         if isinstance(node, ast.stmt):
             for target in _assigned_attributes(node):
@@ -209,7 +219,7 @@ def _root(target: ast.expr) -> str:
     return target.id if isinstance(target, ast.Name) else ""
 
 
-def _imported(scope: ast.AST) -> Iterator[str]:
+def _imported(scope: ast.AST, is_module: Callable[[ast.ImportFrom, str], bool]) -> Iterator[str]:
     """The names of modules that are imported here, or from the standard library; not those in functions inside."""
     waiting = list(ast.iter_child_nodes(scope))
     while waiting:
@@ -218,9 +228,21 @@ def _imported(scope: ast.AST) -> Iterator[str]:
             yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             library = not node.level and (node.module or "").partition(".")[0] in sys.stdlib_module_names
-            yield from (alias.asname or alias.name for alias in node.names if library)
+            yield from (alias.asname or alias.name for alias in node.names if library or is_module(node, alias.name))
         elif not isinstance(node, _PYTHON_FUNCTIONS):
             waiting += ast.iter_child_nodes(node)
+
+
+def _is_module(statement: ast.ImportFrom, name: str, *, path: str, modules: Collection[str]) -> bool:
+    """True if this name, imported in the file at `path`, may be one of the project's modules.
+
+    An absolute import may begin in any directory.
+    """
+    place = PurePosixPath(*(statement.module or "").split("."), name)
+    if not statement.level:
+        return any(f"/{module}".endswith(f"/{place}") for module in modules)
+    parents = PurePosixPath(path).parents
+    return statement.level <= len(parents) and str(parents[statement.level - 1] / place) in modules
 
 
 def _bound(function: ast.AST) -> set[str]:

@@ -250,6 +250,26 @@ class TestWatching:
         assert analysis_of({**base, "b.py": "KIT_MODE = 1\n"}, {path: f"{line}\n"}).watches_tests() == ()
         assert analysis_of({**base, path: f"{line}\n"}, {path: f"\n{line}\n"}).watches_tests() == ()
 
+    @pytest.mark.parametrize(
+        ("path", "line", "replaces"),
+        [
+            ("kit/a.py", "from kit import core", True),
+            ("kit/a.py", "from . import core", True),
+            ("kit/sub/a.py", "from .. import core", True),
+            ("kit/sub/a.py", "def f():\n    from ..sub import deep as core\n    core.f = g", True),
+            ("b.py", "from kit.plain import core", True),
+            ("b.py", "from kit.sub import new as core", True),
+            ("b.py", "from kit import other as core", False),
+            ("b.py", "from . import other as core", False),
+            ("kit/a.py", "from ... import core", False),
+            ("kit/a.py", "from .core import core", False),
+        ],
+    )
+    def test_functions_of_project_modules_that_are_replaced(self, path: str, line: str, replaces: bool) -> None:
+        base = {path: "", "src/kit/core.py": "", "kit/core.py": "", "kit/sub/deep.py": "", "kit/plain/core/x.py": ""}
+        changes = {path: f"{line}\n\ncore.f = g\n", "kit/sub/new/__init__.py": ""}
+        assert bool(analysis_of(base, changes).watches_tests()) == replaces
+
     def test_files_of_go_that_only_some_machines_have(self) -> None:
         ((_, found),) = analysis_of({"a.go": "package a\n"}, {"a_amd64.go": "package a\n\nvar x = 1\n"}).watches_tests()
         assert found == "a_amd64.go:1: is compiled only for some machines or builds"
