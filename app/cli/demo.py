@@ -26,6 +26,7 @@ def demo_command(arguments: argparse.Namespace) -> int:
     from app.config.settings import read_settings  # noqa: PLC0415
 
     out: Path = arguments.out.expanduser().resolve()
+    settings = read_settings(out / "state")
     sample = Path(str(resources.files("app.cli"))) / "demo_data"
     repository = _fresh_repository(out, sample / "sample")
     recording = sample / "recorded.jsonl"
@@ -41,7 +42,7 @@ def demo_command(arguments: argparse.Namespace) -> int:
         restart=True,
         json=arguments.json,
     )
-    return fix(options, read_settings(out / "state"), afterwards=lambda: say(_NEXT.format(command=own_command())))
+    return fix(options, settings, afterwards=lambda: say(_NEXT.format(command=own_command())))
 
 
 _NEXT = """

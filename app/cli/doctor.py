@@ -152,7 +152,9 @@ def github_command(arguments: argparse.Namespace) -> int:
     from app.server.github_access import examine  # noqa: PLC0415  # GitHub's client is imported where it is needed
 
     owner, _, name = arguments.github.partition("/")
-    found = asyncio.run(examine(read_server_settings(arguments.state, "publisher"), owner, name))
+    settings = read_server_settings(arguments.state, "publisher")
+    settings.check()
+    found = asyncio.run(examine(settings, owner, name))
     if arguments.json:
         print(json.dumps({"repository": arguments.github, "findings": [asdict(each) for each in found]}, indent=2))
     else:

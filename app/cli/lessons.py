@@ -19,8 +19,9 @@ YOU = "you"
 
 
 def lessons_command(arguments: argparse.Namespace) -> int:
+    settings = read_settings(arguments.state)
     repository: Path = top_level(arguments.repo.expanduser().absolute())
-    lessons = LocalContext(read_settings(arguments.state)).lessons(repository)
+    lessons = LocalContext(settings).lessons(repository)
     actions: dict[str, Callable[[SqlLessonStore, argparse.Namespace], None]] = {
         "remember": _remember,
         "forget": _forget,

@@ -23,7 +23,9 @@ def serve_command(arguments: argparse.Namespace) -> int:
     if arguments.setup:
         from app.server.app_setup import run_setup  # noqa: PLC0415  # imported only for the set-up page
 
-        return run_setup(read_server_settings(arguments.state))
+        settings = read_server_settings(arguments.state)
+        settings.check()
+        return run_setup(settings)
     if arguments.prepare:
         return _prepare(read_server_settings(arguments.state, "receiver"))
     if arguments.role:

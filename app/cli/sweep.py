@@ -25,6 +25,7 @@ def sweep_command(arguments: argparse.Namespace) -> int:
     token = github_token(given)
     workflow = workflow_from(step_environment("publish", given)) if given.get("GITHUB_OUTPUT") else None
     settings = workflow.settings if workflow else read_server_settings(arguments.state, "publisher")
+    settings.check()
     if not token and not settings.app_id:
         raise AgentFixError(
             "There are no credentials for GitHub.", hint=f"Set {TOKEN}, or what `agent-fix serve` needs."

@@ -420,7 +420,7 @@ def parse_defaults(value: str) -> OperatorDefaults:
         return parse_as(OperatorDefaults, value.encode(), DEFAULTS)
     try:
         content = pathlib.Path(value).expanduser().read_bytes()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # the last for an unknown user's home directory
         reason = getattr(error, "strerror", None) or "not a path"
         raise ConfigError(f"{value[:200]} cannot be read: {reason}") from error
     return parse_as(OperatorDefaults, content, value)

@@ -15,7 +15,7 @@ from decimal import Decimal
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal, TypeVar, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, unquote_plus, urlsplit
 
 from app.config import value_rules
 from app.config.repository import (
@@ -49,8 +49,10 @@ from app.config.roles import (
 from app.core.errors import AgentFixError, ConfigError, OutputError
 from app.core.model_usage import DOLLAR, ModelNames
 from app.core.redaction import looks_random
+from app.core.sandbox_names import SANDBOXES
 
 T = TypeVar("T")
+MAX_DIGITS = 19
 MAX_SECRETS = 2
 MIN_SECRET_LENGTH = 16
 _LOGIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
@@ -94,7 +96,7 @@ class VariableReader:
         value = self.text(name)
         if not value:
             return default
-        if value.isascii() and value.isdigit() and least <= int(value[:9]) <= most:
+        if value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS and least <= int(value) <= most:
             return int(value)
         return self._wrong(name, default, f"is {value[:40]!r}.", f"Set it to a number from {least:,} to {most:,}.")
 
@@ -124,9 +126,7 @@ class VariableReader:
         value = self.text(name)
         if not value:
             return default
-        found = urlsplit(value)
-        plain = not (found.query or found.fragment or found.username or (found.path.strip("/") and not path))
-        if found.scheme in {"http", "https"} and found.hostname and plain:
+        if _is_plain_url(value, path=path):
             return value.rstrip("/")
         like = "https://host/api/v3" if path else "https://agent-fix.example.org"
         return self._wrong(name, default, "is not a usable URL.", f"Set it to a URL such as {like}.")
@@ -136,10 +136,14 @@ class VariableReader:
         value = self.text(name)
         if not value:
             return None
-        path = Path(value).expanduser().absolute()
-        if path.is_file() if kind == "file" else path.is_dir():
-            return path
-        message = f"is {value[:200]!r}, but there is no such {kind}."
+        path = Path(value)
+        try:
+            path = path.expanduser().absolute()
+            if path.is_file() if kind == "file" else path.is_dir():
+                return path
+            message = f"is {value[:200]!r}, but there is no such {kind}."
+        except (OSError, RuntimeError) as error:  # the latter for an unknown user's home directory
+            message = f"is {value[:200]!r}, which is not a usable path: {_reason(error)}."
         return self._wrong(name, path, message, f"Set it to a {kind}'s path.")
 
     def lessons(self, name: str) -> str:
@@ -149,7 +153,10 @@ class VariableReader:
         if value in {"fts", "off"} or (how == "embedding" and what.strip()):
             return value
         if how == "chroma" and what.strip():
-            return f"chroma:{Path(what.strip()).expanduser().absolute()}"
+            try:
+                return f"chroma:{Path(what.strip()).expanduser().absolute()}"
+            except RuntimeError:  # for an unknown user's home directory
+                pass
         hint = "Set it to fts, embedding:MODEL, chroma:PATH or off."
         return self._wrong(name, "fts", f"is {value[:60]!r}.", hint)
 
@@ -233,6 +240,19 @@ class VariableReader:
         return default
 
 
+def _is_plain_url(value: str, *, path: bool) -> bool:
+    try:
+        found = urlsplit(value)
+        is_server = found.scheme in {"http", "https"} and bool(found.hostname) and found.port != 0
+    except ValueError:  # for a port that is no number, too
+        return False
+    return is_server and not (found.query or found.fragment or found.username or (found.path.strip("/") and not path))
+
+
+def _reason(error: OSError | RuntimeError) -> str:
+    return (error.strerror if isinstance(error, OSError) else "") or str(error)
+
+
 MAKE_KEY = "echo whsec_$(openssl rand -base64 32)"
 MAKE_ONE = "`python3 -c 'import secrets; print(secrets.token_urlsafe(32))'` generates one."
 
@@ -273,7 +293,7 @@ def key_warning(value: str) -> str:
         return ""
     try:
         mode = Path(value).expanduser().stat().st_mode
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):
         return ""
     others = "everybody" if mode & 0o007 else "its group"
     return f"AGENT_FIX_PRIVATE_KEY: {value} is readable by {others}; run `chmod 600` on it." if mode & 0o077 else ""
@@ -286,7 +306,7 @@ def _key_file(path: Path) -> str:
         reason = f"names a file that cannot be read: {error.strerror}"
     except UnicodeDecodeError:
         reason = "names a file that contains no PEM text"
-    except ValueError:
+    except (ValueError, RuntimeError):
         reason = "is neither PEM text nor a file's path"
     raise AgentFixError(
         f"AGENT_FIX_PRIVATE_KEY {reason}.", hint="Set it to the path of the App's .pem file, or to its text."
@@ -349,9 +369,9 @@ _ENTERPRISE_API = "/api/v3"
 _DATA_RESIDENCY = ".ghe.com"
 """Enterprise Cloud with data residency is at TENANT.ghe.com, with its API at api.TENANT.ghe.com and no path."""
 _SECRET_NAME = re.compile(
-    r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|CREDENTIALS?)(?:_|$)|APIKEY|_PAT$", re.IGNORECASE
+    r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWD|PASS|CREDENTIALS?)(?:_|$)|APIKEY|PASSWORD|_PAT$", re.IGNORECASE
 )
-
+_PASSWORD_IN_QUERY = re.compile(r"[?&](?:ssl)?password=([^\s&#]+)", re.IGNORECASE)
 _OTLP_HEADERS = re.compile(r"OTEL_EXPORTER_OTLP_(?:TRACES_)?HEADERS")
 _PARTS = re.compile(r"[/@:?&=,\s]+")
 MIN_PART = 8
@@ -428,7 +448,7 @@ class Settings:
     """Apprise URLs to notify when a job ends or is waiting."""
     log: Literal["human", "json"] = "human"
     problems: tuple[SettingProblem, ...] = ()
-    """What could not be read; only a server reports it."""
+    """What could not be read: `check` refuses it."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -456,12 +476,14 @@ class Settings:
         """All secrets in the environment, to be removed from logs."""
         named = {value for name, value in self.environment.items() if _SECRET_NAME.search(name)}
         with_password = {value for value in self.environment.values() if "://" in value and "@" in value}
+        urls = (value for value in self.environment.values() if "://" in value)
+        in_queries = {unquote_plus(part) for url in urls for part in _PASSWORD_IN_QUERY.findall(url)}
         ours = {value for values in self.own_secrets().values() for value in values}
         headers = (value for name, value in self.environment.items() if _OTLP_HEADERS.fullmatch(name))
         parts = {part for value in (*self.notify, *headers) for part in _PARTS.split(unquote(value))}
         random = {part for part in parts if len(part) >= MIN_PART and looks_random(part)}
         ours |= {*self.notify, *random}
-        return tuple(sorted(named - {self.app_key, self.webhook_secret} | with_password | ours))
+        return tuple(sorted(named - {self.app_key, self.webhook_secret} | with_password | in_queries | ours))
 
     def own_secrets(self) -> dict[str, tuple[str, ...]]:
         """The readable values of the variables that only one role may hold."""
@@ -482,12 +504,13 @@ class Settings:
         return environment_for(role, self.environment, self.own_secrets())
 
     def check(self, *roles: Role) -> tuple[str, ...]:
-        """Raise SettingsError with everything that these roles lack; returns warnings otherwise."""
+        """Raise SettingsError with everything that these roles lack and what is wrong with their variables; without a
+        role, with every wrong variable. Returns warnings otherwise."""
         names = set().union(*(ALLOWED_VARIABLES[role] for role in roles))
         needs = {name: hint for role in roles for name, hint in REQUIRED_VARIABLES[role].items()}
         given = {name for name in needs if self.environment.get(name, "").strip()}
         problems = [SettingProblem(name, "is not set.", hint) for name, hint in needs.items() if name not in given]
-        problems += [problem for problem in self.problems if problem.name in names]
+        problems += [problem for problem in self.problems if not roles or problem.name in names]
         problems += self._unreadable(names & given)
         if "worker" in roles and self.sandbox == "e2b" and not self.environment.get(E2B_KEY, "").strip():
             problems.append(SettingProblem(E2B_KEY, "is not set, and AGENT_FIX_SANDBOX is e2b.", "Set it to a key."))
@@ -538,14 +561,17 @@ class Settings:
 
 
 def read_settings(state: Path | None = None) -> Settings:
-    """Settings from the environment; `state` (from `--state`) wins over `AGENT_FIX_STATE_DIR`."""
-    return settings_from(dict(os.environ), state)
+    """Settings from the environment; `state` (from `--state`) wins over `AGENT_FIX_STATE_DIR`. Raises SettingsError."""
+    settings = settings_from(dict(os.environ), state)
+    settings.check()
+    return settings
 
 
 def read_server_settings(state: Path | None = None, *roles: Role) -> Settings:
-    """As `read_settings`, with the App's missing variables taken from `app.env`; for these roles or all."""
+    """As `read_settings`, with the App's missing variables taken from `app.env`; for these roles or all. Nothing is
+    refused: `Settings.check` does that, with what a role lacks."""
     environment = dict(os.environ)
-    place = (state or state_directory(environment)).expanduser().resolve()
+    place = state_directory(environment, state)
     names = set().union(*(ALLOWED_VARIABLES[role] for role in roles or ROLES))
     kept = read_app_file(place, names - {name for name in names if environment.get(name, "").strip()})
     return settings_from({**environment, **kept}, place)
@@ -555,14 +581,14 @@ def settings_from(environment: Mapping[str, str], state: Path | None = None) -> 
     """Settings from an environment. Invalid values are listed in `problems`."""
     reading = VariableReader(environment)
     github_url, api_url = _github(reading)
-    place = (state or state_directory(environment)).expanduser().resolve()
+    place = state_directory(environment, state)
     return Settings(
         state=place,
         model=reading.text(MODEL),
         models=ModelNames(**{kind: reading.text(name) for kind, name in MODELS.items()}),
         prices=reading.path("AGENT_FIX_PRICES"),
         runners=reading.path("AGENT_FIX_RUNNERS", "directory"),
-        sandbox=reading.text("AGENT_FIX_SANDBOX", "bubblewrap"),
+        sandbox=reading.choice("AGENT_FIX_SANDBOX", *SANDBOXES),
         container_image=reading.text("AGENT_FIX_CONTAINER_IMAGE"),
         e2b_template=reading.checked("AGENT_FIX_E2B_TEMPLATE", value_rules.e2b_template),
         lessons=reading.lessons(LESSONS),
@@ -625,8 +651,17 @@ def process_environment() -> dict[str, str]:
     return dict(os.environ)
 
 
-def state_directory(environment: Mapping[str, str]) -> Path:
-    """`AGENT_FIX_STATE_DIR`, else the XDG state directory. Raises AgentFixError if neither is known."""
+def state_directory(environment: Mapping[str, str], chosen: Path | None = None) -> Path:
+    """The chosen one, `AGENT_FIX_STATE_DIR`, or the XDG state directory. Raises AgentFixError if none is known."""
+    place = chosen or _default_state_directory(environment)
+    try:
+        return place.expanduser().resolve()
+    except (OSError, RuntimeError) as error:
+        message = f"The state directory {place} is not a usable path: {_reason(error)}."
+        raise AgentFixError(message, hint="Pass --state DIR or set AGENT_FIX_STATE_DIR.") from error
+
+
+def _default_state_directory(environment: Mapping[str, str]) -> Path:
     if own := environment.get(STATE_DIR):
         return Path(own)
     if xdg := environment.get("XDG_STATE_HOME"):

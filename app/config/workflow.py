@@ -158,7 +158,7 @@ def chosen_variables(environment: Mapping[str, str], names: frozenset[str]) -> d
 def _issue(text: str) -> int:
     if not text:
         return 0
-    if text.isascii() and text.isdigit() and 0 < int(text[:12]) < 2**40:
+    if text.isascii() and text.isdigit() and len(text) <= 13 and 0 < int(text) < 2**40:
         return int(text)
     raise SettingsError(
         [SettingProblem("issue", f"is {text[:40]!r}.", "Set it to the number of an issue or pull request.")]

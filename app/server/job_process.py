@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.config.settings import Settings, read_settings
+from app.config.settings import Settings, process_environment, settings_from
 from app.core import failpoints, log
 from app.core.errors import AgentFixError, ExitCode, LostSandboxError
 from app.core.failpoints import failpoint
@@ -521,7 +521,7 @@ def main() -> NoReturn:
     """Run `python -I -m app.server.job_process JOB EPOCH`, as the worker starts it. It dies with the worker."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     job, epoch, owner = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    settings = read_settings()
+    settings = settings_from(process_environment())  # the worker has checked it
     log.configure(form=settings.log, redactor=Redactor(settings.secrets))
     failpoints.arm(settings.failpoint)
     if not owner.startswith(f"{this_process().split(':')[0]}:{os.getppid()}:"):

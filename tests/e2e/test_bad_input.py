@@ -241,8 +241,8 @@ def test_an_uncommitted_configuration_is_ignored(console: Console, tmp_path: Pat
 
 def test_an_unknown_sandbox(console: Console, tmp_path: Path) -> None:
     console.environment["AGENT_FIX_SANDBOX"] = "chroot"
-    says = ("no sandbox 'chroot'", "bubblewrap, docker, podman, e2b, none")
-    refused(console, wallet_project.make_wallet(tmp_path / "wallet"), wallet_project.ISSUE, code=6, says=says)
+    says = ("AGENT_FIX_SANDBOX is 'chroot'", "bubblewrap or docker or podman or e2b or none")
+    refused(console, wallet_project.make_wallet(tmp_path / "wallet"), wallet_project.ISSUE, code=2, says=says)
 
 
 @pytest.mark.parametrize("option", ["--out", "--state"])

@@ -47,6 +47,42 @@ def test_wrong_argument_is_refused_with_a_suggestion(
     assert shown.out == ""
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["fix", "--issue", "ada/sample#3"],
+        ["init", "--repo", "nowhere"],
+        ["setup", "--repo", "nowhere"],
+        ["demo"],
+        ["doctor"],
+        ["doctor", "--github", "ada/sample"],
+        ["sweep", "--repo", "ada/sample"],
+        ["jobs", "list"],
+        ["view", "last"],
+        ["runners"],
+        ["lessons", "list"],
+        ["report"],
+        ["keys", "list"],
+        ["serve", "--setup"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_variable_is_named_by_every_command(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_OUTPUT", raising=False)
+    for name, value in {"STATE_DIR": str(tmp_path), "GITHUB_URL": "ghe.example.com", "DEFAULTS": "lokc: []"}.items():
+        monkeypatch.setenv(f"AGENT_FIX_{name}", value)
+    monkeypatch.setenv("GITHUB_TOKEN", "a-token")
+    assert main(words) == 2
+    shown = capsys.readouterr().err
+    assert "2 settings are missing or invalid." in shown
+    assert "AGENT_FIX_GITHUB_URL is not a usable URL. Set it to a URL such as" in shown
+    assert "AGENT_FIX_DEFAULTS cannot be used: AGENT_FIX_DEFAULTS:1: lokc: is not a known key" in shown
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_errors_do_not_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["setup", "--repo", "\x1b[2J\x1b]0;title\x07nowhere"]) != 0
     shown = capsys.readouterr().err

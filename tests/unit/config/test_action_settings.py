@@ -113,7 +113,7 @@ def test_github_addresses_come_from_the_runner_environment() -> None:
     assert TOKEN in workflow.settings.secrets
 
 
-@pytest.mark.parametrize("issue", ["-1", "0", "1; id", "٣", "x" * 90])
+@pytest.mark.parametrize("issue", ["-1", "0", "1; id", "٣", "x" * 90, "1" * 14, "1" * 5_000])
 def test_issue_input_must_be_a_number(issue: str) -> None:
     with pytest.raises(SettingsError):
         workflow_from({**CARELESS, "AGENT_FIX_ISSUE": issue})

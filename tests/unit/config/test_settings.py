@@ -76,7 +76,13 @@ def test_all_missing_settings_are_reported_at_once() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *[("PORT", value) for value in ("http", "-1", "65536", "8080.0", "\u0668")],
+        *[("PORT", value) for value in ("http", "-1", "65536", "8080.0", "\u0668", "000000080999999", "9" * 5_000)],
+        *[("SANDBOX", value) for value in ("bwrap", "Docker")],
+        *[("PRICES", value) for value in ("~nosuchuser/prices.yml", "x" * 5_000)],
+        ("RUNNERS", "~nosuchuser/runners"),
+        ("LESSONS", "chroma:~nosuchuser/lessons"),
+        ("DEFAULTS", "~nosuchuser/defaults.yml"),
+        ("PRIVATE_KEY", "~nosuchuser/app.pem"),
         ("JOBS", "0"),
         ("JOBS", "many"),
         ("JOBS_PER_REPOSITORY", "-2"),
@@ -85,8 +91,9 @@ def test_all_missing_settings_are_reported_at_once() -> None:
         *[("WEB_TOKEN", value) for value in ("short", "with a blank in it, long")],
         *[
             ("PUBLIC_URL", value)
-            for value in ("agent-fix.example.org", "javascript:alert(1)", "https://h/path", "https://")
+            for value in ("agent-fix.example.org", "javascript:alert(1)", "https://h/path", "https://", "http://[::1")
         ],
+        *[("GITHUB_URL", value) for value in ("https://ghe:port", "https://ghe:65536")],
         ("GITHUB_API_URL", "ghe.example.org/api/v3"),
         ("GITHUB_URL", "https://user:pass@ghe.example.org"),
         ("LOG", "xml"),
@@ -96,7 +103,19 @@ def test_all_missing_settings_are_reported_at_once() -> None:
 def test_invalid_setting_is_refused_with_name_and_remedy(name: str, value: str) -> None:
     (told,) = problems_of(*ROLES, **{name: value}).splitlines()
     assert told.startswith(f"- AGENT_FIX_{name} ")
-    assert any(word in told for word in ("Set it to", "List the numeric ids", "generates one"))
+    assert any(word in told for word in ("Set it to", "List the numeric ids", "generates one", "Correct that"))
+
+
+def test_without_a_role_every_wrong_value_is_refused_and_nothing_is_missing() -> None:
+    assert settings_from({"HOME": "/home/u"}).check() == ()
+    with pytest.raises(SettingsError) as caught:
+        settings_from({"HOME": "/home/u", "AGENT_FIX_PORT": "http", "AGENT_FIX_DEFAULTS": "lokc: [model]"}).check()
+    assert [problem.split()[0] for problem in caught.value.problems] == ["AGENT_FIX_DEFAULTS", "AGENT_FIX_PORT"]
+
+
+def test_a_state_directory_of_an_unknown_user_is_refused() -> None:
+    with pytest.raises(AgentFixError, match="~nosuchuser/state is not a usable path"):
+        settings_from({}, Path("~nosuchuser/state"))
 
 
 def test_a_wrong_value_matters_only_to_the_role_that_holds_it() -> None:
@@ -244,6 +263,11 @@ def test_every_secret_is_redacted_in_the_log(tmp_path: Path) -> None:
     body = private_key().splitlines()[5]
     for secret in (SECRET, "Rotating-Secret-2", TOKEN, "hunter3hunter3", "sk-model-key-0123456789", body):
         assert redactor.found(f"before {secret} after")
+    in_query = {"AGENT_FIX_DATABASE_URL": "postgresql://host/name?user=u&password=hunter%2F4hunter4&sslmode=require"}
+    redactor = Redactor(settings_from({**server(), **in_query, "PGPASSWORD": "hunter5hunter5"}, PLACE).secrets)
+    for secret in ("hunter/4hunter4", "hunter%2F4hunter4", "hunter5hunter5"):
+        assert redactor.found(f"before {secret} after")
+    assert not redactor.found("postgresql://host/name, sslmode=require")
     assert not redactor.found("openai/x at postgresql://host/name, 77, /nowhere")
     assert "hunter" not in repr(found)
     assert private_key()[100:140] not in repr(found)
