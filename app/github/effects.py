@@ -51,12 +51,12 @@ def draft_by_title(wanted: NewPullRequest) -> NewPullRequest:
 class GitHubForge:
     """One issue or pull request of one repository, and the branches of that repository."""
 
-    def __init__(self, api: RepositoryApi, store: GitStore, bot: models.BotAccount, number: int) -> None:
+    def __init__(self, reader: RepositoryReader, store: GitStore, bot: models.BotAccount, number: int) -> None:
         self.number = number
         self.bot = bot
-        self.reads = RepositoryReader(api)
-        self.branches = BranchesApi(api, store, bot.person.email)
-        self._api = api
+        self.reads = reader
+        self.branches = BranchesApi(reader.api, store, bot.person.email)
+        self._api = reader.api
 
     @property
     def page(self) -> str:
@@ -284,6 +284,6 @@ async def _created(create: Awaitable[T], find: Callable[[], Awaitable[T | None]]
 async def open_forge(
     app: Connection, installation: int, repository: RepositoryId, store: GitStore, number: int
 ) -> GitHubForge:
-    """The forge for one issue or pull request."""
-    api = RepositoryApi(app, installation, repository)
-    return GitHubForge(api, store, await find_bot_account(api), number)
+    """The forge for one issue or pull request, by the repository's current name."""
+    reader, _ = await RepositoryReader(RepositoryApi(app, installation, repository)).by_current_name()
+    return GitHubForge(reader, store, await find_bot_account(reader.api), number)

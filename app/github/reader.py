@@ -17,7 +17,7 @@ from app.core.text import html_images
 from app.github import calls, models
 from app.github.base import CHECK, NeedsHumanAction, NoAccess, TemporaryFailure, has_marker, with_marker
 from app.github.calls import BODY_HTML
-from app.github.connection import TIMEOUT, GitHubHost
+from app.github.connection import TIMEOUT, GitHubHost, RepositoryId
 from app.github.http_client import NotFoundOnGitHub
 from app.github.models import BodyHtmlAnswer
 from app.github.repository_api import RepositoryApi
@@ -58,6 +58,24 @@ class RepositoryReader:
     async def repository_by_id(self) -> models.Repository:
         """The repository by its id, whatever its current name."""
         return await self.api.read(models.Repository, calls.GET_REPOSITORY_BY_ID, self.api.repository.id)
+
+    async def by_current_name(self) -> "tuple[RepositoryReader, models.Repository]":
+        """A reader that uses the repository's current name, and the repository. Raises NoAccess.
+
+        If our id is 0, it is whatever repository has the name. Otherwise the token is created for this id and
+        installation, which proves that the two belong together.
+        """
+        named = self.api.repository
+        try:
+            found = await self.repository()
+        except NoAccess:  # renamed or transferred
+            found = await self.repository_by_id()
+        if named.id and found.id != named.id:  # another repository has the name by now
+            found = await self.repository_by_id()
+        current = RepositoryId(found.id, found.owner, found.name)
+        if current == named:
+            return self, found
+        return RepositoryReader(RepositoryApi(self.api.app, self.api.installation, current)), found
 
     async def installation(self) -> int | None:
         """The repository's installation according to GitHub; None if there is none or it is suspended."""

@@ -71,8 +71,7 @@ class BaseCommitFetcher:
 
     async def _make_ready(self, each: JobWithContext) -> None:
         job, job_context, issue_ref = each.job, each.job_context, each.job_context.issue_ref
-        # The repository may have been renamed while the job waited.
-        reader, _ = await self._github_clients.by_current_name(self._github_clients.for_issue(issue_ref))
+        reader = await self._github_clients.for_issue(issue_ref)
         branches = BranchesApi(reader.api, self._mirror(issue_ref.repository), job_context.author.email)
         on_pull = job.task.origin is not None and job.task.origin.is_pull_request
         shown_at = f"refs/pull/{issue_ref.number}/head" if on_pull else ""

@@ -84,9 +84,7 @@ class FactLoader:
         """The event's repository by its current name; None if we have no access."""
         clients = self._github_clients
         try:
-            reader, repository = await clients.by_current_name(
-                clients.for_repository(event.installation, event.repository)
-            )
+            reader, repository = await clients.for_repository(event.installation, event.repository).by_current_name()
             return await clients.context_of(reader, repository)
         except NoAccess:
             return None

@@ -52,24 +52,14 @@ class GitHubClients:
         named = RepositoryId(repository.id, repository.owner, repository.name)
         return RepositoryReader(RepositoryApi(self.app, installation, named))
 
-    def for_issue(self, issue_ref: IssueRef) -> RepositoryReader:
-        """A reader of the issue's repository, by the name that it had when the issue's job was created."""
-        named = RepositoryId(issue_ref.repository, issue_ref.owner, issue_ref.name)
-        return self.for_repository(issue_ref.installation, named)
+    async def for_issue(self, issue_ref: IssueRef) -> RepositoryReader:
+        """A reader of the issue's repository, which may have been renamed since its job was created.
 
-    async def by_current_name(self, reader: RepositoryReader) -> tuple[RepositoryReader, Repository]:
-        """A reader that uses the repository's current name, and the repository. Raises NoAccess.
-
-        The token is created for this id and installation, which proves that the two belong together.
+        Raises NoAccess.
         """
-        named = reader.api.repository
-        try:
-            found = await reader.repository()
-        except NoAccess:  # renamed or transferred, or another repository has the name by now
-            found = await reader.repository_by_id()
-        if (found.owner, found.name) != (named.owner, named.name):
-            reader = self.for_repository(reader.api.installation, found)
-        return reader, found
+        named = RepositoryId(issue_ref.repository, issue_ref.owner, issue_ref.name)
+        reader, _ = await self.for_repository(issue_ref.installation, named).by_current_name()
+        return reader
 
     async def context_of(self, reader: RepositoryReader, repository: Repository) -> RepositoryContext:
         return RepositoryContext(reader, repository, reader.api.installation, await self.ourselves(reader))

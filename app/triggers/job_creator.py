@@ -461,8 +461,9 @@ class PullRequestLimit:
 
     async def _release(self, waiting: list[tuple[str, JobContext]]) -> int:
         place = waiting[0][1].issue_ref
-        reader, released = self._github_clients.for_issue(place), 0
+        released = 0
         try:
+            reader = await self._github_clients.for_issue(place)
             for job_id, job_context in waiting[: await self._free(reader, waiting[0][1], len(waiting))]:
                 # What was merged meanwhile is what the work has to start from.
                 base = await reader.head(job_context.base_ref) if job_context.pull is None else None

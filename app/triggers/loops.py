@@ -307,7 +307,7 @@ class TriggerLoops:
         due = await asyncio.to_thread(self._outcomes.to_look_up, PULL_REQUESTS_PER_LOOKUP)
         for place in due:
             try:
-                pull = await self._github_clients.for_issue(place).pull_request(place.number)
+                pull = await (await self._github_clients.for_issue(place)).pull_request(place.number)
             except AgentFixError as error:  # access was lost, or GitHub is down: it is due again in some hours
                 logger.info("pull request %s/%s#%s: %s", place.owner, place.name, place.number, error.message)
                 continue

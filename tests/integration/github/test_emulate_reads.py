@@ -13,6 +13,7 @@ from app.github.base import NewCheckRun, NoAccess, ReactionTarget
 from app.github.calls import GIT_FETCH
 from app.github.connection import AppConnection, AppCredentials, GitHubHost, RepositoryId
 from app.github.effects import GitHubForge
+from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi
 from app.repo.git_store import GitStore
 from tests.support.emulate.github import OWNER, EmulatedGitHub
@@ -246,7 +247,7 @@ async def test_another_repositorys_token_opens_nothing_here(place: EmulatedRepos
     other = place.github.add_repository(files=FILES)
     mixed = RepositoryId(other.id, place.repository.owner, place.repository.name)
     mixed_api = RepositoryApi(place.app, place.github.installation_id, mixed)
-    forge = GitHubForge(mixed_api, GitStore(tmp_path / "other.git"), place.forge.bot, place.issue)
+    forge = GitHubForge(RepositoryReader(mixed_api), GitStore(tmp_path / "other.git"), place.forge.bot, place.issue)
     for what, ask in ATTEMPTS.items():
         with pytest.raises(NoAccess):
             assert await ask(forge, place.repository.head), what

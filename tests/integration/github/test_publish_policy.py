@@ -174,28 +174,29 @@ async def test_a_reassigned_login_gives_no_permission(harness: PublisherHarness,
     assert (await refused(harness, key)).state == "no_access"
 
 
-async def test_a_transferred_repository_is_not_followed_by_name(
+async def test_a_renamed_repository_is_published_to_under_its_new_name(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     key = await harness.work(await harness.admit())
-    fake_github.repo.name = "moved"
+    fake_github.repo.rename("renamed")
     await harness.publish()
-    standing = harness.effect_status(key)
-    assert standing.state == "failed"
-    assert fake_github.repo.pushes == []
+    receipt = harness.effect_status(key).receipt
+    assert receipt is not None
+    assert "/ada/renamed/pull/" in receipt.url
 
 
 async def test_another_repository_of_this_name_is_not_taken_for_it(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     key = await harness.work(await harness.admit())
-    fake_github.repo.name = "elsewhere"
+    fake_github.repo.rename("elsewhere")
     other = fake_github.world.add_repo(fake_github.owner, "sample-two", HALF)
     other.name = "sample"
     fake_github.installation.repositories.add(other.id)
     await harness.publish()
-    assert harness.effect_status(key).state == "failed"
-    assert other.pushes == fake_github.repo.pushes == []
+    assert harness.effect_status(key).state == "done"
+    assert (other.pushes, other.pulls) == ([], [])
+    assert len(fake_github.repo.pulls) == 1
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from app.github.calls import GET_REPOSITORY_BY_ID
 from tests.support.github.authentication import AccessDenied
-from tests.support.github.server import FakeGitHub, listed
+from tests.support.github.server import FakeGitHub, full_name, listed, moved
 from tests.support.github.shapes import shaped
 from tests.support.github.views import (
     account_view,
@@ -112,9 +112,10 @@ def _self(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[in
     return 200, account_view(user)
 
 
-def _installation(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
-    wanted = f"{request.path_params['owner']}/{request.path_params['name']}"
-    repo = next((repo for repo in fake.world.repos.values() if repo.full_name == wanted), None)
+def _installation(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[int, Any] | Response:
+    repo = fake.world.named(full_name(request))
+    if repo is not None and repo.full_name != full_name(request):
+        return moved(repo, request)
     for installation in fake.world.installations.values():
         if repo is not None and repo.id in installation.repositories:
             return 200, installation_view(installation)

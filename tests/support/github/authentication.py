@@ -89,10 +89,12 @@ class Authenticator:
     def enter(self, header: str, repo: Repo, call: Call) -> Token:
         """A token that opens this repository for this call; without one everybody may read what is public."""
         if not header:
-            return self._anybody(repo, call)
+            return self._anybody(repo, call, AccessDenied(401, "Requires authentication"))
         token = self.token(header)
         installation = self._world.installations.get(token.installation)
-        if installation is None or repo.id not in token.repositories & installation.repositories:
+        if installation is not None and repo.id not in token.repositories:
+            return self._anybody(repo, call, AccessDenied(403, "Resource not accessible by integration"))
+        if installation is None or repo.id not in installation.repositories:  # a guess for what is public
             raise AccessDenied(404, "Not Found")
         if installation.suspended:
             raise AccessDenied(403, "This installation has been suspended")
@@ -103,12 +105,12 @@ class Authenticator:
             raise AccessDenied(403, "Repository was archived so is read-only.")
         return token
 
-    def _anybody(self, repo: Repo, call: Call) -> Token:
+    def _anybody(self, repo: Repo, call: Call, refusal: AccessDenied) -> Token:
         """GitHub's documentation, "Authenticating to the REST API": a private repository is a 404 and not a 403."""
         if repo.private:
             raise AccessDenied(404, "Not Found")
         if "write" in call.needs.values() or call.path.endswith(NEVER_PUBLIC):
-            raise AccessDenied(401, "Requires authentication")
+            raise refusal
         return Token(0, frozenset({repo.id}), dict(call.needs), self._world.now)
 
     def mint(self, installation: Installation | None, wanted: Mapping[str, Any]) -> tuple[str, Token]:

@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from app.github.calls import GIT_FETCH, GIT_PUSH
 from tests.support.github.authentication import AccessDenied
-from tests.support.github.server import FakeGitHub
+from tests.support.github.server import FakeGitHub, full_name
 from tests.support.loopback import git_over_http
 
 
@@ -25,15 +25,14 @@ def git_route(github: Callable[[], FakeGitHub]) -> Route:
 
 
 async def _served(fake: FakeGitHub, request: Request) -> Response:
-    wanted = f"{request.path_params['owner']}/{request.path_params['name']}"
-    repo = next((repo for repo in fake.world.repos.values() if repo.full_name == wanted), None)
+    repo = fake.world.named(full_name(request))
     if repo is None:
         raise AccessDenied(404, "Repository not found.")
     rest = request.path_params["rest"]
     writes = "receive-pack" in rest or "receive-pack" in request.url.query
     token = fake.gate.enter(request.headers.get("authorization", ""), repo, GIT_PUSH if writes else GIT_FETCH)
-    if repo.moved:
-        return Response(status_code=301, headers={"location": f"/moved/{rest}"})
+    if repo.full_name != full_name(request):
+        return Response(status_code=301, headers={"location": f"/{repo.full_name}.git/{rest}"})
     scopes = (token.scopes or "").replace(",", " ").split()
     changes_workflows = token.permissions.get("workflows") == "write" or "workflow" in scopes
     hooks = {"MAY_CHANGE_WORKFLOWS": "yes"} if changes_workflows else {}

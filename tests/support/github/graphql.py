@@ -125,8 +125,8 @@ class Root:
         self._repos = repos
 
     def repository(self, _info: Any, owner: str, name: str) -> dict[str, Any]:
-        repo = next((repo for repo in self._repos if repo.full_name == f"{owner}/{name}"), None)
-        if repo is None:
+        repo = self._fake.world.named(f"{owner}/{name}")  # `followRenames` is true by default
+        if repo is None or repo not in self._repos:
             raise _refused("NOT_FOUND", f"Could not resolve to a Repository with the name '{owner}/{name}'.")
 
         def found(_info: Any, number: int) -> dict[str, Any] | None:

@@ -149,8 +149,8 @@ class FakeGitHub:
                 token = self.gate.enter(
                     request.headers.get("authorization", ""), repo, listed(method, request.url.path)
                 )
-                if repo.moved:
-                    return Response(status_code=301, headers={"location": f"/repositories/{repo.id}"})
+                if repo.full_name != full_name(request):
+                    return moved(repo, request)
                 raw = await request.body()
                 ask = Ask(
                     self.world,
@@ -187,11 +187,22 @@ class FakeGitHub:
         return JSONResponse(refusal.body, refusal.status, {"date": _http_date(self.world), **refusal.headers})
 
     def _repo(self, request: Request) -> Repo:
-        wanted = f"{request.path_params['owner']}/{request.path_params['name']}"
-        repo = next((repo for repo in self.world.repos.values() if repo.full_name == wanted), None)
+        repo = self.world.named(full_name(request))
         if repo is None:
             raise AccessDenied(404, "Not Found")
         return repo
+
+
+def full_name(request: Request) -> str:
+    return f"{request.path_params['owner']}/{request.path_params['name']}"
+
+
+def moved(repo: Repo, request: Request) -> Response:
+    """GitHub's documentation, "Redirects": 301 for a GET; 307 for all others, which keep their method."""
+    api, _, rest = request.url.path.partition(f"/repos/{full_name(request)}")
+    address = f"{api}/repositories/{repo.id}{rest}"
+    body = {"message": "Moved Permanently", "url": address, "documentation_url": "https://docs.github.example"}
+    return JSONResponse(body, 301 if request.method == "GET" else 307, {"location": address})
 
 
 WRAPPED = ("check_runs", "statuses")

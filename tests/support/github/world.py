@@ -158,7 +158,7 @@ class Check:
 
 @dataclass
 class Repo:
-    """A repository with its bare git side at `path`. `name` may change; the number stays."""
+    """A repository with its bare git side at `path`. `rename` changes `name`; the number stays."""
 
     id: int
     owner: User
@@ -174,7 +174,8 @@ class Repo:
     statuses: list[tuple[str, str, str]] = field(default_factory=list)
     private: bool = False
     archived: bool = False
-    moved: bool = False
+    old_names: set[str] = field(default_factory=set)
+    """Of the owner and the repository, from before it was renamed or transferred."""
     drafts: bool = True
     has_rules: bool = True
     """Whether the plan knows rulesets and protected branches; for public repositories every one does."""
@@ -193,6 +194,10 @@ class Repo:
     @property
     def full_name(self) -> str:
         return f"{self.owner.login}/{self.name}"
+
+    def rename(self, name: str) -> None:
+        self.old_names.add(self.full_name)
+        self.name = name
 
     @property
     def branches(self) -> dict[str, str]:
@@ -347,6 +352,11 @@ class World:
         repo = Repo(self.number(), owner, name, bare, {owner.id: "admin"})
         self.repos[repo.id] = repo
         return repo
+
+    def named(self, full_name: str) -> Repo | None:
+        """The repository of this name, else one that had it."""
+        found = [repo for repo in self.repos.values() if full_name in {repo.full_name, *repo.old_names}]
+        return max(found, key=lambda repo: repo.full_name == full_name, default=None)
 
     def push_as_human(self, repo: Repo, branch: str, files: Mapping[str, str | bytes], message: str = "mine") -> str:
         """A person's commit on a branch, new or not."""

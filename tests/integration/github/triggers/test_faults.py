@@ -185,7 +185,7 @@ async def test_a_repository_that_is_archived_or_moved_away_ends_its_jobs(harness
 
 async def test_a_repository_that_was_renamed_keeps_its_jobs(harness: EventHarness) -> None:
     await harness.labels()
-    harness.repo.name = "renamed"
+    harness.repo.rename("renamed")
     await harness.hooks.send("repository", "renamed", harness.repo, harness.fake_github.installation, harness.owner)
     await harness.wait_until_handled()
     assert harness.job.row.state == "queued"

@@ -206,7 +206,7 @@ async def test_every_token_opens_the_one_repository(harness: EventHarness) -> No
 async def test_a_renamed_repository_is_found_by_its_number(harness: EventHarness) -> None:
     harness.hooks.held = True
     await harness.labels()
-    harness.repo.name = "renamed"
+    harness.repo.rename("renamed")
     await harness.deliver()
     place = harness.job.job_context.issue_ref
     assert (place.name, harness.job.job.task.repository) == ("renamed", "ada/renamed")
@@ -215,7 +215,7 @@ async def test_a_renamed_repository_is_found_by_its_number(harness: EventHarness
 async def test_a_new_repository_under_an_old_name_is_not_confused(harness: EventHarness) -> None:
     harness.hooks.held = True
     await harness.labels()
-    harness.repo.name = "renamed"
+    harness.repo.rename("renamed")
     other = harness.world.add_repo(harness.owner, "sample2", {"a.txt": "a\n"})
     other.name = "sample"
     harness.fake_github.installation.repositories.add(other.id)

@@ -184,7 +184,7 @@ async def test_a_name_that_another_repository_has_by_now_starts_nothing_there(ha
     await harness.labels()
     place = harness.job.job_context.issue_ref
     harness.ends("error")
-    harness.repo.name = f"{place.name}-old"
+    harness.repo.rename(f"{place.name}-old")
     other = harness.world.add_repo(harness.owner, "other", {"secret.py": "x = 1\n"})
     other.name = place.name
     harness.world.open_issue(other, harness.owner, "A secret issue", "Private.")

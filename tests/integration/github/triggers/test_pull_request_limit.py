@@ -60,6 +60,14 @@ async def test_a_waiting_job_continues_from_the_merged_base(harness: EventHarnes
     assert harness.stores.queue.claim("w1", FREE) is not None
 
 
+async def test_a_renamed_repositorys_waiting_job_continues(harness: EventHarness) -> None:
+    pull = harness.our_pull()
+    await harness.labels()
+    harness.world.turn(pull, harness.owner, "closed")
+    harness.repo.rename("renamed")
+    assert await harness.trigger_loops.release_waiting_jobs() == 1
+
+
 async def test_waiting_jobs_continue_in_turn_without_a_webhook(harness: EventHarness) -> None:
     pull = harness.our_pull()
     await harness.labels()

@@ -3,6 +3,7 @@
 import pytest
 
 from app.core.job import Budget
+from app.jobs.outcomes import LOOK_AGAIN
 from app.publish.effects import ChangeLabels
 from app.triggers.job_creator import FIX_OPEN_CHECKS, REVIEW_REQUEST
 from tests.support.event_harness import EventHarness
@@ -290,3 +291,16 @@ async def test_an_archived_repository_gets_no_comment(harness: EventHarness) -> 
     harness.repo.archived = True
     await harness.labels()
     assert (harness.jobs(), harness.effects()) == ([], [])
+
+
+async def test_a_renamed_repositorys_pull_requests_have_outcomes(harness: EventHarness) -> None:
+    await harness.labels()
+    pull = harness.our_pull()
+    harness.ends("pr_opened", url=f"https://github.example/ada/sample/pull/{pull.number}")
+    harness.world.turn(pull, harness.owner, "closed")
+    harness.repo.rename("renamed")
+    for seconds in (0.0, LOOK_AGAIN.total_seconds() + 1):
+        harness.world.tick(seconds)
+        await harness.trigger_loops.record_outcomes()
+    (outcome,) = harness.stores.outcomes.since(0.0, harness.world.now.timestamp())
+    assert outcome.pull_state == "closed"
