@@ -25,8 +25,14 @@ MAX_FILES, MAX_BYTES, MAX_TESTS = 8, 60_000, 16
 MAX_SENTENCE = 300
 MAX_TEXT = 1_500
 """Characters of a failure that are kept: its end says most."""
-_HARNESS = re.compile(r"^(?:conftest\.py|__init__\.py|\w*(?:setup|config|rc)\b.*\.\w+|testmain.*)$", re.IGNORECASE)
+_HARNESS = re.compile(r"^(?:conftest\.py|__init__\.py|testmain.*)$", re.IGNORECASE)
 """Files that affect other tests than their own."""
+_SETTINGS = re.compile(r"^\w*(?:setup|config|rc)\b.*\.\w+$", re.IGNORECASE)
+"""Files that do so as well unless their name is a test's."""
+
+
+def _affects_others(name: str) -> bool:
+    return _HARNESS.match(name) is not None or (_SETTINGS.match(name) is not None and not is_test_file(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +134,7 @@ class SpecificationBuilder:
                 found.append(f"{file.path}: already exists; add new files only.")
             elif not is_test_path(file.path):
                 found.append(f"{file.path}: is not where this project keeps tests.")
-            elif _HARNESS.match(PurePosixPath(file.path).name):
+            elif _affects_others(PurePosixPath(file.path).name):
                 found.append(f"{file.path}: would affect other tests.")
         if found:
             return found

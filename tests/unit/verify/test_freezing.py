@@ -180,6 +180,18 @@ async def test_a_runner_that_lies_freezes_nothing() -> None:
     assert (found.tests, found.absent) == ((), "A copy passed.")
 
 
+@pytest.mark.parametrize(
+    "name", ["test_config.py", "test_load_config.py", "test_setup.py", "test_src.py", "config.test.js", "setup.spec.ts"]
+)
+async def test_a_test_of_settings_affects_no_other(name: str) -> None:
+    path = f"tests/{name}"
+    test = f"{path}::test_a"
+    text = "def test_a(): ...\n" if path.endswith(".py") else "it('test_a', () => {});\n"
+    run = ScriptedRuns(ends=lambda name, before: {test: "failed"})
+    found, told = await freeze(files=(file(path, text),), ids=(test,), run=run)
+    assert [test.id for test in found.tests] == [test], told
+
+
 def file(path: str, text: str = "def test_a(): ...\n") -> SourceText:
     return SourceText(path=path, text=text)
 
@@ -193,6 +205,8 @@ def file(path: str, text: str = "def test_a(): ...\n") -> SourceText:
         ((file("setup.cfg"),), ("setup.cfg::test_a",), "add new files only"),
         ((file("tests/conftest.py"),), ("tests/conftest.py::test_a",), "would affect other tests"),
         ((file("tests/__init__.py"),), ("tests/__init__.py::test_a",), "would affect other tests"),
+        ((file("tests/mochasetup.js"),), ("tests/mochasetup.js::a",), "would affect other tests"),
+        ((file("src/__tests__/setup.js"),), ("src/__tests__/setup.js::a",), "would affect other tests"),
         ((file("tests/../test_b.py"),), ("tests/../test_b.py::test_a",), "not a path inside the repository"),
         ((file("tests/test_b.py", "def test_a(:\n"),), ("tests/test_b.py::test_a",), "syntax: tests/test_b.py:1"),
         ((file("tests/test_b.py"),), ("tests/test_money.py::test_even",), "is in none of these files"),
