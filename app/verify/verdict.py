@@ -33,7 +33,7 @@ from app.core.verification import (
     Verification,
 )
 
-MAX_LISTED = 5
+MAX_NAMED = 5
 
 
 def compare(command: str, base: SuiteResult, head: SuiteResult) -> SuiteComparison:
@@ -85,7 +85,7 @@ def without_outdated(suite: SuiteComparison, outdated: Collection[str]) -> Suite
     """
     removed = [(PurePosixPath(one.path).stem, name) for one in suite.changed_tests for name in one.removed]
     gone = {name for name in outdated if any(file in name and _last(name) == one for file, one in removed)}
-    left = tuple(name for name in suite.newly_failing if _function(name) not in gone)
+    left = tuple(name for name in suite.newly_failing if not _is_among(name, gone))
     return suite.model_copy(update={"newly_failing": left})
 
 
@@ -96,15 +96,20 @@ def changes_beyond(suite: SuiteComparison, outdated: Collection[str]) -> tuple[s
     """
     found = []
     for one in suite.changed_tests:
-        failing = [name for name in one.failing if name not in outdated]
+        failing = [name for name in one.failing if not _is_among(name, outdated)]
         removed = [name for name in one.removed if not any(_last(each) == name for each in outdated)]
         if failing:
-            found.append(f"{one.path}: without this change {listed(failing, MAX_LISTED)} would fail")
+            found.append(f"{one.path}: without this change {listed(failing, MAX_NAMED)} would fail")
         if removed:
-            found.append(f"{one.path}: {listed(removed, MAX_LISTED)} removed or renamed")
+            found.append(f"{one.path}: {listed(removed, MAX_NAMED)} removed or renamed")
         if not one.failing and not one.removed:
             found.append(f"{one.path}: without this change the suite would fail")
     return tuple(found)
+
+
+def _is_among(name: str, outdated: Collection[str]) -> bool:
+    """True if these have the test itself, or the function of which it is a case."""
+    return name in outdated or _function(name) in outdated
 
 
 def _last(name: str) -> str:
@@ -123,7 +128,6 @@ def _function(name: str) -> str:
     return name.split("[", maxsplit=1)[0]
 
 
-MAX_NAMED = 5
 MAX_SLOWER = 10
 _RANK: dict[Verdict, int] = {"broken": 0, "unproved": 1, "tested": 2, "proved": 3}
 _TRUSTED: tuple[ControlName, ...] = ("failing_copies_fail",)

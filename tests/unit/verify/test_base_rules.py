@@ -189,6 +189,13 @@ def test_an_assertion_that_the_issue_does_not_call_wrong_limits_the_verdict() ->
     assert changes_beyond(SuiteComparison(command="x", changed_tests=rows[:1]), rows[0].failing) == ()
 
 
+@pytest.mark.parametrize(("outdated", "left"), [("test_r", False), ("test_r[1-2]", False), ("test_r[3-4]", True)])
+def test_a_parameterised_test_is_outdated_as_a_whole_or_case_by_case(outdated: str, *, left: bool) -> None:
+    changed = ExistingTestChange(path="tests/t.py", failing=("tests/t.py::test_r[1-2]",))
+    suite = SuiteComparison(command="pytest", changed_tests=(changed,))
+    assert bool(changes_beyond(suite, (f"tests/t.py::{outdated}",))) is left
+
+
 WITH_SUPPORT = {
     "kit/__init__.py": "",
     "kit/cut.py": "def cut(x):\n    return x\n",
