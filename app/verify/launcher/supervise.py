@@ -142,15 +142,10 @@ class SupervisedProgram:
             os.close(writing)
             if self.channel is not None:
                 os.close(self.channel.fd)
-        self._feed(step.get("prelude", "").encode() + head + step.get("input", "").encode())
-
-    def _feed(self, data: bytes) -> None:
         assert self.process.stdin is not None  # noqa: S101 - it was asked for
-        try:
-            self.process.stdin.write(data)
-            self.process.stdin.close()
-        except BrokenPipeError:
-            return
+        self.stdin = self.process.stdin
+        os.set_blocking(self.stdin.fileno(), False)
+        self.unwritten = memoryview(step.get("prelude", "").encode() + head + step.get("input", "").encode())
 
     def run(self) -> dict[str, Any]:
         timed_out = False
@@ -161,6 +156,7 @@ class SupervisedProgram:
                 self._kill()
         seconds = time.monotonic() - self.started
         self._kill()  # what it left running in its own session
+        self.stdin.close()
         while self._listen(0):
             pass
         self.output.cut()
@@ -178,10 +174,12 @@ class SupervisedProgram:
         }
 
     def _listen(self, seconds: float) -> bool:
-        """Read output and messages; False if there is nothing now."""
+        """Read output and messages, and write input as far as it is taken; False if there is nothing now."""
         sources = [self.reading, *([self.channel.ours.fileno()] if self.channel else [])]
-        ready = select.select(sources, [], [], seconds)[0]
-        more = False
+        ready, writable, _ = select.select(sources, [] if self.stdin.closed else [self.stdin], [], seconds)
+        more = bool(writable)
+        if writable:
+            self._feed()
         if self.reading in ready:
             data = os.read(self.reading, 65536)
             self.output.add(data)
@@ -191,6 +189,16 @@ class SupervisedProgram:
         if not more and ready:
             time.sleep(seconds)  # both ends are closed, and the program still runs
         return more
+
+    def _feed(self) -> None:
+        """Write a part of the input; after the last the program finds its end."""
+        try:
+            written = os.write(self.stdin.fileno(), self.unwritten)
+        except BrokenPipeError:
+            written = len(self.unwritten)
+        self.unwritten = self.unwritten[written:]
+        if not self.unwritten:
+            self.stdin.close()
 
     def _kill(self) -> None:
         try:
