@@ -29,7 +29,7 @@ from app.config.repository import (
 )
 from app.config.settings import Settings, read_settings
 from app.core import failpoints
-from app.core.errors import AgentFixError, ExitCode
+from app.core.errors import AgentFixError, ConfigError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.images import MAX_IMAGE_BYTES, MAX_IMAGES, ImageCollection, ImageRejected, too_large
 from app.core.issue_file import IssueAddress, read_issue, where_issue
@@ -234,9 +234,12 @@ def _issue(where: Path | IssueAddress, settings: Settings) -> Issue:
 
 
 def read_config(inspected: RepositoryInspection, operator: OperatorDefaults = NO_DEFAULTS) -> RepoConfig:
-    """The configuration of the base commit; an uncommitted one in the work tree is not read."""
-    if SOURCE not in inspected.tree.entries():
+    """The configuration of the base commit; an uncommitted one in the work tree is not read. Raises ConfigError."""
+    entry = inspected.tree.entries().get(SOURCE)
+    if entry is None:
         return operator.apply_to(RepoConfig())
+    if not entry.mode.startswith("100"):
+        raise ConfigError(f"{SOURCE} is not a regular file.", hint="Commit it as a file, not as a symlink.")
     return operator.apply_to(parse_config(inspected.tree.read(SOURCE)))
 
 

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -66,7 +67,9 @@ def init_command(arguments: argparse.Namespace) -> int:
     new = {path: text for path, text in files.items() if path not in facts.present}
     if arguments.pull_request:
         return _as_pull_request(arguments, settings, facts, choices, new)
-    written = [path for path, text in new.items() if _write(facts.root, path, text)]
+    for path, text in new.items():
+        write_file(facts.root, path, text.encode())
+    written = list(new)
     steps = next_steps(facts, choices, written)
     if arguments.json:
         document = {"repository": str(facts.root), "written": written, "kept": sorted(facts.present), "next": steps}
@@ -211,13 +214,27 @@ def _ask(question: str, default: str) -> str:
     return sys.stdin.readline().strip() or default.removesuffix("/")
 
 
-def _write(root: Path, name: str, text: str) -> bool:
+def write_file(root: Path, name: str, content: bytes) -> None:
+    """Write a file of the work tree. Raises OutputError, also if a symlink leads out of it."""
+    path = path_in(root, name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def path_in(root: Path, name: str) -> Path:
+    """The path of a file of the work tree that may be written. Raises OutputError if it is a symlink, or leads outside
+    through one, or cannot be written."""
     path = root / name
     try:
         if not path.parent.resolve().is_relative_to(root.resolve()) or path.is_symlink():
             raise OutputError(f"{name} is a symlink that leads outside the repository.", hint="Remove the symlink.")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror}.") from error
-    return True
+        there = next(place for place in (path, *path.parents) if place.exists())
+        is_usable = os.access(there, os.W_OK) and there.is_dir() == (there != path)
+    except (OSError, RuntimeError) as error:  # the latter for a symlink to itself
+        raise OutputError(f"{path} cannot be written: {error}.") from error
+    if not is_usable:
+        raise OutputError(f"{path} cannot be written: {there} is read-only or in the way.")
+    return path

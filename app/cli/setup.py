@@ -14,12 +14,14 @@ from typing import Any
 import yaml
 
 from app.cli.fix import read_config
+from app.cli.init import path_in, write_file
 from app.cli.local_context import LocalContext
-from app.config.repository import SOURCE
+from app.config.repository import SOURCE, parse_config
 from app.config.settings import Settings, read_settings
-from app.core.errors import AgentFixError, ExitCode, SetupError
+from app.core.errors import AgentFixError, ConfigError, ExitCode, OutputError, SetupError
 from app.core.job import ProgressKind
 from app.core.text import one_line
+from app.core.yaml_and_toml import read_yaml
 from app.pipeline.wiring.project_setup import ChosenSetup, ProjectSetup, SetupProject
 from app.pipeline.wiring.sandboxes import make_provider, setup_tools
 from app.repo.inspection import RepositoryInspection, inspect, notes_about_contents, top_level
@@ -36,6 +38,8 @@ def setup_command(arguments: argparse.Namespace) -> int:
     context.prepare()
     store = context.mirror(top_level(arguments.repo.expanduser().absolute()))
     inspected = inspect(arguments.repo.expanduser().absolute(), arguments.base, store)
+    if arguments.write:
+        configuration_with(inspected.root, {"test": "true"})  # refused now, not after the trials
     report = asyncio.run(_examine(arguments, settings, context, inspected))
     if arguments.json:
         print(json.dumps(report.as_json(), indent=2))
@@ -217,18 +221,34 @@ class _Stderr:
             print(one_line(text), file=sys.stderr)
 
 
-def write_configuration(root: Path, report: SetupReport) -> str:
-    """Add the keys to the repository's configuration; what is written there already stays."""
-    path = root / SOURCE
-    before = path.read_text("utf-8") if path.exists() else ""
-    present = yaml.safe_load(before) if before.strip() else {}
-    if not isinstance(present, dict) or {"setup", "test"} & present.keys():
+def configuration_with(root: Path, added: dict[str, object]) -> bytes:
+    """The work tree's configuration with these keys at its end. Raises OutputError if it cannot be read or written,
+    ConfigError if it is invalid or not of a form to which lines can be added, AgentFixError if it has such keys."""
+    path = path_in(root, SOURCE)
+    try:
+        before = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        raise OutputError(f"{path} cannot be read: {error.strerror}.") from error
+    parse_config(before)
+    if {("setup",), ("test",)} & read_yaml(before).lines.keys():
         raise AgentFixError(f"{path} has `setup:` or `test:` already.", hint="Remove these keys, then try again.")
-    setup = list(report.chosen.plan.short) if report.chosen and report.keeps_setup else None
-    added = {**({"setup": setup} if setup is not None else {}), "test": report.test}
     lines = yaml.safe_dump(added, sort_keys=False, width=10_000)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(before + ("" if before.endswith("\n") or not before else "\n") + lines, "utf-8")
+    content = before + (b"" if before.endswith(b"\n") or not before else b"\n") + lines.encode()
+    try:
+        parse_config(content)
+    except ConfigError as error:
+        hint = "Write it as lines `key: value` without indentation, braces around them or `...` at the end."
+        raise ConfigError(f"{path} cannot be added to: {error.message}", hint=hint) from error
+    return content
+
+
+def write_configuration(root: Path, report: SetupReport) -> str:
+    """Add the keys to the repository's configuration; what is written there already stays. Raises as
+    `configuration_with`."""
+    path = root / SOURCE
+    setup = list(report.chosen.plan.short) if report.chosen and report.keeps_setup else None
+    added: dict[str, object] = {**({"setup": setup} if setup is not None else {}), "test": report.test}
+    write_file(root, SOURCE, configuration_with(root, added))
     if setup is None:
         return (
             f"Written to {path}: `test:` only. Short lines for the set-up do not do as well, so it is found each time."

@@ -3,15 +3,20 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import yaml
 
+from app.cli import main
 from app.cli.setup import SetupReport, write_configuration
+from app.config.repository import SOURCE
+from app.core.errors import AgentFixError, ConfigError, OutputError
 from app.core.verification import Execution, SuiteResult, TestCount
 from app.pipeline.wiring.project_setup import ChosenSetup
 from app.sandbox.base import SetupPlan
 from app.sandbox.setup.ecosystems.base import SetupChoice
 from app.verify.candidates import Candidate, Trial
 from app.verify.frameworks import SuiteCommand
+from tests.support.repositories import git
 
 PLAN = SetupPlan(
     commands=(
@@ -82,3 +87,92 @@ def test_only_lines_that_were_tried_are_written(tmp_path: Path) -> None:
     written.write_text("model: openai/gpt-5\n")
     assert "`test:` only" in write_configuration(tmp_path, report(99, 1))
     assert yaml.safe_load(written.read_text()) == {"model": "openai/gpt-5", "test": "pytest -q"}
+
+
+@pytest.mark.parametrize("link", [".github", SOURCE])
+def test_a_configuration_behind_a_link_is_not_written(tmp_path: Path, link: str) -> None:
+    outside, root = tmp_path / "outside", tmp_path / "repository"
+    outside.mkdir()
+    (root / link).parent.mkdir(parents=True)
+    (root / link).symlink_to(outside / ("" if link == ".github" else "written.yml"))
+    with pytest.raises(OutputError, match="is a symlink"):
+        write_configuration(root, report(99, 1))
+    assert list(outside.iterdir()) == []
+
+
+def test_a_link_to_itself_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / ".github").symlink_to(".github")
+    with pytest.raises(OutputError, match="cannot be written"):
+        write_configuration(tmp_path, report(99, 1))
+
+
+UNUSABLE: dict[str, tuple[bytes, type[AgentFixError], str]] = {
+    "in braces": (b"{lint: make lint}\n", ConfigError, "cannot be added to"),
+    "with an end": (b"lint: make lint\n...\n", ConfigError, "cannot be added to"),
+    "indented": (b"  lint: make lint\n", ConfigError, "cannot be added to"),
+    "broken": (b"lint: [\n", ConfigError, "lint: "),
+    "not text": (b"lint: \xff\n", ConfigError, "is not UTF-8 text"),
+    "with an empty key": (b"test:\n", AgentFixError, "has `setup:` or `test:` already"),
+}
+
+
+@pytest.mark.parametrize("kind", UNUSABLE)
+def test_a_configuration_that_cannot_be_added_to_stays_as_it_is(tmp_path: Path, kind: str) -> None:
+    content, error, said = UNUSABLE[kind]
+    path = tmp_path / SOURCE
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(error, match=said):
+        write_configuration(tmp_path, report(99, 1))
+    assert path.read_bytes() == content
+
+
+def test_lines_are_added_to_a_configuration_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / SOURCE
+    path.parent.mkdir()
+    path.write_bytes(b"# ours\r\nlint: make lint")
+    write_configuration(tmp_path, report(99, 1))
+    assert path.read_bytes() == b"# ours\r\nlint: make lint\ntest: pytest -q\n"
+
+
+@pytest.mark.parametrize("place", [SOURCE, ".github"])
+def test_something_else_in_the_place_of_a_configuration_is_a_sentence(tmp_path: Path, place: str) -> None:
+    (tmp_path / ".github").mkdir()
+    if place == SOURCE:
+        (tmp_path / SOURCE).mkdir()
+    else:
+        (tmp_path / ".github").rmdir()
+        (tmp_path / ".github").touch()
+    with pytest.raises(OutputError, match=r"agent-fix\.yml cannot be"):
+        write_configuration(tmp_path, report(99, 1))
+
+
+def committed(root: Path) -> Path:
+    git(root, "init", "--quiet", "--initial-branch=main")
+    git(root, "add", "--all")
+    git(root, "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "--quiet", "--message=Begin")
+    return root
+
+
+def setup(root: Path, *words: str) -> int:
+    return main(["setup", "--repo", str(root), "--state", str(root.parent / "state"), "--sandbox", "none", *words])
+
+
+def test_a_configuration_is_checked_before_anything_is_tried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "repository"
+    root.mkdir()
+    (root / "README").touch()
+    committed(root)
+    (root / SOURCE).parent.mkdir()
+    (root / SOURCE).write_text("{lint: make lint}\n")
+    assert setup(root, "--write") == 5
+    assert "cannot be added to" in capsys.readouterr().err
+
+
+def test_a_committed_link_is_not_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "repository" / ".github").mkdir(parents=True)
+    (tmp_path / "repository" / SOURCE).symlink_to("{lint: x}")
+    assert setup(committed(tmp_path / "repository")) == 5
+    assert "is not a regular file" in capsys.readouterr().err
