@@ -31,19 +31,20 @@ _SECTIONS = re.compile(
 def under_base_rules(base: Tree, patch: Patch, also: Collection[str] = ()) -> Patch:
     """The patch without its changes of existing tests, fixtures and test settings, and without new settings.
 
-    In `package.json`, `pyproject.toml` and `setup.cfg` only the test settings come from the base; in Rust sources, the
-    test modules. `also` are sources that come from the base as well.
+    In `package.json`, `pyproject.toml` and `setup.cfg` only the test settings come from the base, and the whole file if
+    it is or becomes a link; in Rust sources, the test modules. `also` are sources that come from the base as well.
     """
     entries = base.entries()
     changes = []
     for change in patch.changes:
         path, entry = change.path, entries.get(change.path)
         tests = is_test_path(path) or configures_tests(path) or path in also
+        link = entry is not None and LINK in (change.mode, entry.mode)
         if entry is None and tests:
             continue
-        if entry is not None and tests:
+        if entry is not None and (tests or (link and settings_of_tests(path, "") is not None)):
             changes.append(FileChange(path=path, mode=cast("Mode", entry.mode), content=base.read(path)))
-        elif entry is not None and change.content is not None:
+        elif entry is not None and change.content is not None and not link:
             content = _ruled(path, base.read(path), change.content)
             changes.append(change.model_copy(update={"content": content}))
         else:
@@ -111,14 +112,14 @@ class JudgedPatch:
     ) -> tuple[ExistingTestChange, ...]:
         """The files without whose changes these tests fail, or the suite if no test is named. Blocking.
 
-        `removed` are files that are listed anyway.
+        New test files count only if nothing else explains it: one can change what others test. `removed` are files that
+        are listed anyway.
         """
         entries = self.base.entries()
+        overridden = {change.path: change for change in self.overridden_changes}
         changes = {
-            change.path: change
-            for change in self.overridden_changes
-            if change.path in entries or configures_tests(change.path)
-        }
+            path: change for path, change in overridden.items() if path in entries or configures_tests(path)
+        } or overridden
         failing: dict[str, list[str]] = {} if tests else {path: [] for path in changes}
         for name in tests:
             own = [path for path in changes if _stands_in(name, path)]

@@ -35,21 +35,23 @@ class Recheck:
     async def of(self, suite: SuiteComparison) -> SuiteComparison:
         """What stays newly failing.
 
-        A test counts if it fails alone on the head and not alone on the base, or on the head only together with others,
-        in two runs of the suite.
+        A test counts if it fails alone on the head and not alone on the base. If it fails alone on both, or on the head
+        only together with others, it counts if it also fails in a second run of the suite there, and not on the base.
         """
         names = suite.newly_failing
         if not 0 < len(names) <= MAX_ALONE:
             return suite
         alone = await self._alone("suite-head-alone", self.patch, names)
         failing = _not_passed(alone, names) if alone else ()
-        unstable = tuple(name for name in names if name not in failing)
         excused = await self._failing_on_base(failing)
-        flaky = await self._flaky(unstable)
+        doubtful = frozenset(names).difference(failing) | excused
+        passing = await self._passing_again("suite-head-again", self.patch, doubtful)
+        excused -= await self._passing_again("suite-base-again", None, excused - passing)
+        flaky = passing.difference(failing)
         counted = tuple(name for name in names if name not in excused and name not in flaky)
         notes = (
-            *(f"{name} also fails on the base when it runs alone; not counted." for name in excused),
-            *(f"{name} failed in one of two runs on the head: flaky, not counted." for name in flaky),
+            *(f"{name} also fails on the base when it runs alone; not counted." for name in names if name in excused),
+            *(f"{name} failed in one of two runs on the head: flaky, not counted." for name in names if name in flaky),
         )
         execution = alone.execution if alone else None
         update = {"newly_failing": counted, "recheck": execution, "notes": (*suite.notes, *notes)}
@@ -65,12 +67,12 @@ class Recheck:
         alone = await self._alone("suite-base-alone", None, names) if names else None
         return frozenset(alone.failing or ()).intersection(names) if alone else frozenset()
 
-    async def _flaky(self, names: tuple[str, ...]) -> frozenset[str]:
-        """Of these, the ones that pass when the suite is run on the head once more."""
+    async def _passing_again(self, sandbox: str, patch: Patch | None, names: frozenset[str]) -> frozenset[str]:
+        """Of these, the ones that pass when the suite is run once more."""
         if not names:
             return frozenset()
-        head = await self.runner.execute("suite-head-again", self.patch, self.only, launched=self.launched)
-        return frozenset(head.passing or ()).intersection(names)
+        again = await self.runner.execute(sandbox, patch, self.only, launched=self.launched)
+        return names.intersection(again.passing or ())
 
 
 def _not_passed(alone: SuiteResult, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def suite_regression(suite: SuiteComparison) -> str:
     if base.count is not None and head.count is None:
         why = f"The suite reports test results on the base but not on the head (exit code {now.exit_code})."
         return f"The suite's results on the head are not trusted: {head.untrusted}" if head.untrusted else why
-    if before.exit_code == 0 and now.exit_code != 0 and not head.failing:
+    if before.exit_code == 0 and now.exit_code != 0 and (base.count is None or not head.failing):
         return f"The suite's exit code is 0 on the base and {now.exit_code} on the head."
     return ""
 

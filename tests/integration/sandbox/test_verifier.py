@@ -282,6 +282,26 @@ async def test_a_test_that_now_fails_on_the_base_too_is_not_counted(trial: Calla
     )
 
 
+NEEDS_ANOTHER = """\
+    import os
+    import unittest
+
+    class TestOrder(unittest.TestCase):
+        def test_order(self):
+            self.assertTrue(os.environ.get("TOGETHER"))
+            self.assertFalse(os.path.exists("README.md"))
+    """
+
+
+async def test_a_test_that_needs_another_one_counts_if_only_the_head_fails(trial: Callable[..., Trial]) -> None:
+    """Alone it fails on both, so only whole runs can tell."""
+    subject = trial({"test_a.py": SETS_TOGETHER, "test_order.py": NEEDS_ANOTHER})
+    found = await subject.verify({"README.md": "x"})
+    assert found.verdict == "broken"
+    assert found.suite is not None
+    assert found.suite.newly_failing == ("test_order.TestOrder.test_order",)
+
+
 NODE = {
     "package.json": '{"name": "cart", "scripts": {"test": "node --test"}}',
     "cart.js": "exports.total = (items) => items.length\n",

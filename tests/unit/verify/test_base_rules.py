@@ -8,7 +8,7 @@ import tomllib
 
 import pytest
 
-from app.core.patch import FileChange, Patch
+from app.core.patch import LINK, FileChange, Patch
 from app.core.verification import ExistingTestChange, SuiteComparison
 from app.verify.base_rules import JudgedPatch, support_files, under_base_rules
 from app.verify.overlay import Overlay
@@ -57,6 +57,29 @@ def test_other_files_come_and_go() -> None:
         **{path: text for path, text in BASE.items() if path != "money.py"},
         "other.py": "b",
     }
+
+
+@pytest.mark.parametrize("path", ["pyproject.toml", "setup.cfg", "package.json"])
+def test_settings_that_become_a_link_are_the_bases(path: str) -> None:
+    tree = tree_of({path: "", "money.py": "a"})
+    link = FileChange(path=path, mode=LINK, content=b"other/settings")
+    assert under_base_rules(tree, Patch(base="0" * 40, changes=(link,))).changes == (
+        FileChange(path=path, mode="100644", content=b""),
+    )
+
+
+def test_a_source_that_becomes_a_link_stays_one() -> None:
+    link = FileChange(path="src/lib.rs", mode=LINK, content=b"money.rs")
+    patch = Patch(base="0" * 40, changes=(link,))
+    assert under_base_rules(tree_of({"src/lib.rs": "#[cfg(test)]\nmod tests {}\n"}), patch) == patch
+
+
+def test_a_new_test_file_explains_what_nothing_else_does() -> None:
+    tree = tree_of({"money.py": "a", "tests/test_money.py": "a"})
+    judged = JudgedPatch.of(tree, patch_of({"money.py": "b", "tests/test_new.py": "b"}))
+    found = judged.changed(["tests/test_money.py::test_sum"])
+    assert [(one.path, one.failing) for one in found] == [("tests/test_new.py", ("tests/test_money.py::test_sum",))]
+    assert [one.path for one in judged.changed([])] == ["tests/test_new.py"]
 
 
 def test_scripts_and_settings_in_package_json_are_the_bases() -> None:

@@ -306,6 +306,7 @@ def test_exit_codes_alone() -> None:
     assert outcome(unnamed(0), unnamed(0)) == "tested"
     assert outcome(unnamed(0), unnamed(1)) == "broken"
     assert outcome(unnamed(0), unnamed(0, timed_out=True)) == "broken"
+    assert outcome(unnamed(0), result(("a",), ("b",))) == "broken", "the base passed, whatever its tests are called"
     assert outcome(unnamed(1), unnamed(1)) == "unproved"
     assert outcome(unnamed(1), unnamed(0)) == "unproved"
 
