@@ -373,7 +373,7 @@ def baseline(tree: Tree, *, besides: Sequence[str] = ()) -> Baseline:
     SetupPlan.directories."""
     paths = tree.entries()
     rules = tree.read_many(path for path in paths if path.rpartition("/")[2] == ".gitignore")
-    tracked = {name for path in paths for name in path.split("/")[:-1]}
+    tracked = {name for path in paths for name in path.split("/")}
     ignored = ignored_by(rules, besides)
     prune = tuple(sorted(name for name in LITTER_DIRECTORIES - tracked if ignored(f"{name}/x")))
     return Baseline(tree, ignored, tuple(besides), prune)

@@ -140,6 +140,16 @@ async def test_a_tracked_file_counts_though_it_is_ignored(provider: SandboxProvi
     assert sorted(told(patch)) == ["a.gen", "node_modules/m/i.js"]
 
 
+async def test_a_tracked_file_or_link_with_the_name_of_a_generated_directory_is_not_deleted(
+    provider: SandboxProvider,
+) -> None:
+    files = {".venv": b"/venvs/project\n", "web/node_modules": b"../modules", "modules/i.js": b"1"}
+    modes = {"web/node_modules": "120000"}
+    async with opened(provider, SandboxSpec("named", filler(files, modes))) as sandbox:
+        patch = await export(sandbox, baseline(MemoryTree(files, modes=modes)))
+    assert patch.empty
+
+
 async def test_directories_of_the_set_up_do_not_count(sandbox: Sandbox) -> None:
     await shell(sandbox, "mkdir -p src/pkg.data; touch src/pkg.data/x src/generated.py src/generated.pyx")
     base = baseline(TREE, besides=("src/pkg.data", "src/generated.py"))
