@@ -122,7 +122,7 @@ async def plan_setup(
     environment = {**dict(indexes.environment), **dict(_flat(step.environment for step in steps))}
     return SetupPlan(
         commands=_commands(steps),
-        key=_key(files, steps, versions, owner),
+        key=_key(files, steps, versions, owner, hosts),
         hosts=_flat([indexes.hosts, hosts]),
         environment=tuple(sorted(environment.items())),
         directories=_flat(step.directories for step in steps),
@@ -231,8 +231,10 @@ async def _versions(steps: Sequence[InstallStep], programs: Mapping[str, str]) -
     return tuple(f"{tool} {(answer or '').strip()}" for tool, answer in zip(used, answers, strict=True))
 
 
-def _key(files: ManifestFiles, steps: Sequence[InstallStep], versions: Sequence[str], owner: str) -> str:
-    """Equal keys mean equal commands over equal manifests by equal tools."""
+def _key(
+    files: ManifestFiles, steps: Sequence[InstallStep], versions: Sequence[str], owner: str, hosts: Iterable[str]
+) -> str:
+    """Equal keys mean equal commands over equal manifests by equal tools, with the same `hosts` of `network:`."""
     facts = {
         "format": FORMAT,
         "machine": platform.machine(),
@@ -241,6 +243,7 @@ def _key(files: ManifestFiles, steps: Sequence[InstallStep], versions: Sequence[
         "commands": _commands(steps),
         "directories": _flat(step.directories for step in steps),
         "environment": _flat(step.environment for step in steps),
+        "hosts": sorted(hosts),
         "facts": _flat(step.facts for step in steps),
         "manifests": files.digest(_flat(step.manifests for step in steps)),
     }

@@ -40,6 +40,14 @@ async def test_another_version_of_a_tool_changes_the_key(tmp_path: Path) -> None
     assert len(keys) == 2
 
 
+async def test_another_host_of_the_network_changes_the_key() -> None:
+    """What was left out because its host was not allowed must be tried again."""
+    keys = {(await plan({"requirements.txt": "six"}, hosts=hosts)).key for hosts in ((), ("forge.test",))}
+    assert len(keys) == 2
+    orders = [("a.test", "b.test"), ("b.test", "a.test")]
+    assert len({(await plan({"requirements.txt": "six"}, hosts=hosts)).key for hosts in orders}) == 1
+
+
 async def test_configured_commands_count_every_file() -> None:
     first = await plan({"deep/down/Cargo.lock": "1", "a.c": "1"}, commands=["make"])
     assert (await plan({"deep/down/Cargo.lock": "1", "a.c": "1"}, commands=["make"])).key == first.key
