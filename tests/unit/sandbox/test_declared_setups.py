@@ -432,7 +432,9 @@ repos:
     assert found.source == ".pre-commit-config.yaml"
 
 
-@pytest.mark.parametrize("text", ["", "[", "repos: 3", "repos: [{repo: local, hooks: [3, {entry: 3}]}]"])
+@pytest.mark.parametrize(
+    "text", ["", "[", "repos: 3", "a: 2024-13-45", "repos: [{repo: local, hooks: [3, {entry: 3}]}]"]
+)
 def test_a_broken_pre_commit_file_says_nothing(text: str) -> None:
     assert declared_setups(files(**{".pre-commit-config.yaml": text})) == []
 
@@ -520,13 +522,67 @@ def test_the_versions_of_python_that_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["- [", "jobs: 3", "jobs: {a: {steps: {}}}", "jobs: {a: {steps: [3, {run: [1]}]}}", "\x00"]
+    "text",
+    [
+        "- [",
+        "jobs: 3",
+        "jobs: {a: {steps: {}}}",
+        "jobs: {a: {steps: [3, {run: [1]}]}}",
+        "jobs: {a: {steps: [], strategy: {matrix: {include: {a: b}}}}}",
+        "\x00",
+    ],
 )
 def test_a_broken_workflow_says_nothing(text: str) -> None:
     assert (
         declared_setups(files(**{".github/workflows/a.yml": text, "tox.ini": "[", "noxfile.py": "(", "Makefile": "\t"}))
         == []
     )
+
+
+def test_a_tox_file_with_an_indented_line_below_a_key_without_a_value_says_nothing() -> None:
+    assert declared_setups(files(**{"tox.ini": "[testenv]\ndeps\n    pytest\n"})) == []
+
+
+ALIASES = "x0: &x0 [pytest, pytest]\n" + "".join(
+    f"x{level}: &x{level} [{', '.join([f'*x{level - 1}'] * 10)}]\n" for level in range(1, 40)
+)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "run: *x39",
+        "if: *x39",
+        "uses: *x39",
+        "with: {python-version: *x39, node-version: *x39}",
+        "env: {A: *x39}",
+    ],
+)
+def test_aliases_of_a_workflow_are_not_multiplied(step: str) -> None:
+    job = f"runs-on: *x39\n    name: *x39\n    steps:\n    - {step}\n    - run: pytest\n"
+    found = declared({".github/workflows/ci.yml": f"{ALIASES}jobs:\n  tests:\n    {job}", "tests/test_a.py": ""})
+    assert found.test == "python3 -m pytest"
+
+
+DOUBLED = ", ".join(f"A{number}: $A{number - 1}$A{number - 1}" for number in range(1, 60))
+CUBED = f"A = {'$(B)' * 2000}\nB = {'$(C)' * 2000}\nC = {'x' * 2000}\ntest:\n\tpytest\n\techo $(A)\n"
+CUBED_TOX = f"[a]\nb = {'{[a]c}' * 2000}\nc = {'x' * 2000}\n"
+CHAIN = "".join(f"t{number}: t{number + 1}\n" for number in range(2000))
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        {".github/workflows/ci.yml": f"env: {{A0: xx, {DOUBLED}}}\njobs: {{a: {{steps: [{{run: pytest}}]}}}}"},
+        {"tox.ini": f"[tox]\nenvlist = {'py{0-99}' * 9}\n[testenv]\ncommands = pytest\n"},
+        {"tox.ini": f"[testenv]\ncommands =\n  {'a{0-99}' * 9}: nothing\n  pytest\n"},
+        {"tox.ini": f"[testenv]\ncommands =\n  pytest\n  echo {'{[a]b}' * 2000}\n{CUBED_TOX}"},
+        {"Makefile": CUBED, ".github/workflows/ci.yml": "jobs: {a: {steps: [{run: make test}]}}"},
+        {"Makefile": f"test: t0\n\tpytest\n{CHAIN}", ".github/workflows/ci.yml": "jobs: {a: {steps: [{run: make}]}}"},
+    ],
+)
+def test_repository_text_is_not_expanded_without_end(contents: dict[str, str]) -> None:
+    assert declared({**contents, "tests/test_a.py": ""}).test.endswith("python3 -m pytest")
 
 
 def test_commands_of_a_script() -> None:

@@ -5,14 +5,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from app.sandbox.setup.declared.commands import expanded
-from app.sandbox.setup.manifests import ManifestFiles, table
+from app.sandbox.setup.manifests import ManifestFiles, table, texts
 
 MAX_JOBS = 60
+MAX_ROWS = 256
+"""As many jobs as GitHub lets a matrix have."""
 MAX_NESTED = 20
 """Actions of the tree in one job."""
+MAX_VALUE = 1_000
+"""Characters of a variable that is followed."""
 _ACTION = re.compile(r"(?:.+/)?action\.ya?ml")
 _GITHUB = re.compile(r"\.github/workflows/[^/]+\.ya?ml")
 _OTHERS = (
@@ -51,23 +53,15 @@ class CiJob:
 def ci_jobs(files: ManifestFiles) -> list[CiJob]:
     """Every job of every CI file that is understood, the most likely to run the tests first."""
     found: list[CiJob] = []
-    actions = {path: _document(files, path) for path in files if _ACTION.fullmatch(path)}
+    actions = {path: files.yaml(path) for path in files if _ACTION.fullmatch(path)}
     for path in files:
         if _GITHUB.fullmatch(path):
-            found += _github(path, _document(files, path), actions)
+            found += _github(path, files.yaml(path), actions)
     for path in _OTHERS:
         if path in files:
-            found += _other_providers(path, _document(files, path))
+            found += _other_providers(path, files.yaml(path))
     found.sort(key=lambda job: -job.score)
     return found[:MAX_JOBS]
-
-
-def _document(files: ManifestFiles, path: str) -> dict[str, Any]:
-    try:
-        found = yaml.load(files.text(path), Loader=yaml.CBaseLoader)  # noqa: S506  # knows no objects, only text
-    except (yaml.YAMLError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _github(path: str, document: dict[str, Any], actions: Mapping[str, dict[str, Any]]) -> Iterator[CiJob]:
@@ -75,19 +69,19 @@ def _github(path: str, document: dict[str, Any], actions: Mapping[str, dict[str,
         if not isinstance(job, dict) or not isinstance(job.get("steps"), list):
             continue
         rows = _rows(job.get("strategy"))
-        if _OTHER_SYSTEM.search(str(job.get("runs-on", ""))) and not rows:
+        if _OTHER_SYSTEM.search(" ".join(_lines(job.get("runs-on")))) and not rows:
             continue
         steps = list(_steps(job["steps"], actions, set()))
-        script = "\n".join(str(step["run"]) for step in steps if "run" in step and not _elsewhere(step))
+        script = "\n".join(line for step in steps if not _elsewhere(step) for line in _text(step.get("run")))
         given = [step["with"] for step in steps if isinstance(step.get("with"), dict)]
-        named = [str(each.get("python-version", "")) for each in given]
+        named = [version for each in given for version in _text(each.get("python-version"))]
         nodes = [value for row in rows for key, value in row.items() if "node" in key.lower()]
-        nodes += [str(each["node-version"]) for each in given if "node-version" in each]
+        nodes += [version for each in given for version in _text(each.get("node-version"))]
         values = _chosen(rows)
         for owner in (document, job, *steps):
             _set_variables(values, owner.get("env"))
         pythons = tuple(dict.fromkeys(_VERSION.findall(" ".join([*(_python(row) for row in rows), *named]))))
-        title = f"{name} {job.get('name', '')}"
+        title = " ".join([str(name), *_text(job.get("name"))])
         score = _score(path.rpartition("/")[2], title)
         yield CiJob(f"{path}, job {name}", script, values, pythons, score, tuple(nodes))
 
@@ -95,7 +89,7 @@ def _github(path: str, document: dict[str, Any], actions: Mapping[str, dict[str,
 def _steps(listed: Any, actions: Mapping[str, dict[str, Any]], seen: set[str]) -> Iterator[dict[str, Any]]:
     """The steps of a job, with those of an action of the tree in its place; each action once."""
     for step in listed if isinstance(listed, list) and len(seen) < MAX_NESTED else ():
-        uses = str(step.get("uses", "")) if isinstance(step, dict) else ""
+        uses = "".join(_text(step.get("uses"))) if isinstance(step, dict) else ""
         if (place := uses.removeprefix("./").rstrip("/")) != uses and place not in seen:
             seen.add(place)
             action = actions.get(f"{place}/action.yml") or actions.get(f"{place}/action.yaml")
@@ -108,13 +102,13 @@ def _set_variables(values: dict[str, str], environment: Any) -> None:
     """Add the variables whose values are known."""
     for name, written in environment.items() if isinstance(environment, dict) else ():
         value = expanded(written, values) if isinstance(written, str) else "$"
-        if "$" not in value:
+        if "$" not in value and len(value) <= MAX_VALUE:
             values |= {name: value, f"env.{name}": value}
 
 
 def _elsewhere(step: dict[str, Any]) -> bool:
     """Steps that only another system executes, or in another directory."""
-    condition = str(step.get("if", ""))
+    condition = "".join(_text(step.get("if")))
     return bool(_OTHER_SYSTEM.search(condition) and "!=" not in condition) or "working-directory" in step
 
 
@@ -123,9 +117,12 @@ def _rows(strategy: Any) -> list[dict[str, str]]:
     matrix = strategy.get("matrix") if isinstance(strategy, dict) else None
     if not isinstance(matrix, dict):
         return []
-    included = [row for row in matrix.get("include", []) if isinstance(row, dict)] if "include" in matrix else []
+    include = matrix.get("include")
+    included = [row for row in include[:MAX_ROWS] if isinstance(row, dict)] if isinstance(include, list) else []
     lists = {
-        key: value for key, value in matrix.items() if isinstance(value, list) and key not in ("include", "exclude")
+        key: value[:MAX_ROWS]
+        for key, value in matrix.items()
+        if isinstance(value, list) and key not in ("include", "exclude")
     }
     plain: list[dict[str, str]] = []
     for key, value in lists.items():
@@ -179,11 +176,14 @@ def _other_providers(path: str, document: dict[str, Any]) -> Iterator[CiJob]:
             run = step.get("run", step.get("script", step.get("bash", ""))) if isinstance(step, dict) else ""
             lines += _lines(run.get("command") if isinstance(run, dict) else run)
         if lines:
-            title = str(job.get("job", name))
+            title = "".join(_text(job.get("job")) or [str(name)])
             yield CiJob(f"{path}, job {title}", "\n".join([before, *lines]), {}, (), _score("", title))
 
 
 def _lines(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+    return _text(value) or texts(value)
+
+
+def _text(value: Any) -> list[str]:
+    """The text by itself; nothing for lists and tables, which aliases can make endless."""
+    return [value] if isinstance(value, str) else []

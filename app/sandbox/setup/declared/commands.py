@@ -2,9 +2,11 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 MAX_COMMANDS = 200
+MAX_EXPANDED = 100_000
+"""Characters that all variables of a text may have together."""
 _CONTINUED = re.compile(r"\\\r?\n\s*")
 _VARIABLE = re.compile(r"\$\{\{\s*(?P<expression>[\w.-]+)\s*\}\}|\$\([^()]*\)|\$\{?(?P<name>[A-Za-z_]\w*)\}?")
 _MERGED = re.compile(r"\d?>&\d|&>")
@@ -32,6 +34,8 @@ def simple_commands(script: str, values: Mapping[str, str] | None = None) -> lis
                 current = []
             elif current or word not in _KEYWORDS:
                 current.append(word)
+        if len(found) >= MAX_COMMANDS:
+            break
     return found[:MAX_COMMANDS]
 
 
@@ -67,4 +71,17 @@ def _words(line: str) -> list[str]:
 
 def expanded(text: str, values: Mapping[str, str]) -> str:
     """The text with `values` in place of its variables; unknown ones become `$`."""
-    return _VARIABLE.sub(lambda found: values.get(found["expression"] or found["name"] or "", "$"), text)
+    return substituted(_VARIABLE, lambda found: values.get(found["expression"] or found["name"] or "", "$"), text)
+
+
+def substituted(expression: re.Pattern[str], value: Callable[[re.Match[str]], str], text: str) -> str:
+    """As `re.sub`; what goes beyond MAX_EXPANDED is left out, because variables may contain each other many times."""
+    left = MAX_EXPANDED
+
+    def limited(found: re.Match[str]) -> str:
+        nonlocal left
+        new = value(found)
+        left -= len(new)
+        return new if left >= 0 else ""
+
+    return expression.sub(limited, text)

@@ -5,14 +5,21 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import yaml
-
 from app.core.python_source import parse_python
+from app.sandbox.setup.declared.commands import substituted
 from app.sandbox.setup.declared.python_metadata import editable, read_ini
 from app.sandbox.setup.manifests import ManifestFiles, table, texts
 
+MAX_ENVIRONMENTS = 1_000
+MAX_LIST = 10_000
+"""Characters of a list of environments."""
+MAX_TARGETS = 200
+"""Targets of a Makefile that one needs."""
 _BRACES = re.compile(r"\{([^{}:]*)\}")
 _POSITIONAL = re.compile(r"\{posargs(?::([^{}]*(?:\{[^{}]*\}[^{}]*)*))?\}|\[\]")
+_TOX_VARIABLE = re.compile(r"\{env:([^{}:]+):?([^{}]*)\}")
+_TOX_VALUE = re.compile(r"\{\[([^\]{}]+)\]([^{}]+)\}")
+_MAKE_VARIABLE = re.compile(r"\$[({](\w*)[)}]")
 _FACTOR = re.compile(r"(?P<condition>!?[\w.{},!-]+?)\s*:\s+(?P<rest>.*)|(?P<bare>!?[\w.{},!-]+):$")
 _TARGET = re.compile(r"^(?P<names>[\w./%-][\w./% -]*?)\s*::?(?!=)\s*(?P<needs>[^#\n]*)")
 _RECIPE = re.compile(r"^@?(?P<name>[\w-]+)(?:[ \t][^:\n]*)?:(?!=)(?P<needs>[^#\n]*)", re.MULTILINE)
@@ -63,7 +70,7 @@ def _with_variables(text: str, variables: Mapping[str, str]) -> str:
     """`{env:NAME:default}` with the value that tox sets, else its default; the innermost first."""
     for _ in range(3):
         text = re.sub(r"\{tty:[^{}:]*:?([^{}]*)\}", r"\1", text)
-        text = re.sub(r"\{env:([^{}:]+):?([^{}]*)\}", lambda at: variables.get(at[1], at[2]), text)
+        text = substituted(_TOX_VARIABLE, lambda at: variables.get(at[1], at[2]), text)
     return text
 
 
@@ -111,9 +118,9 @@ def _tox_toml(files: ManifestFiles, environment: str, arguments: Sequence[str]) 
 
 
 def _environments(text: str) -> list[str]:
-    """The names of a list in which `py3{9,10}` means two."""
-    waiting, found = [text], list[str]()
-    while waiting:
+    """The names of a list in which `py3{9,10}` means two; not all if there are more than MAX_ENVIRONMENTS."""
+    waiting, found = [text[:MAX_LIST]], list[str]()
+    while waiting and len(waiting) + len(found) <= MAX_ENVIRONMENTS:
         item = waiting.pop(0)
         if braces := _BRACES.search(item):
             head, tail = item[: braces.start()], item[braces.end() :]
@@ -159,7 +166,7 @@ def _own_section(sections: dict[str, dict[str, str]], name: str) -> dict[str, st
 def _substituted(text: str, sections: dict[str, dict[str, str]]) -> str:
     """`{[section]key}` with its value, and the directories that tox knows."""
     for _ in range(3):
-        text = re.sub(r"\{\[([^\]{}]+)\]([^{}]+)\}", lambda at: sections.get(at[1], {}).get(at[2], ""), text)
+        text = substituted(_TOX_VALUE, lambda at: sections.get(at[1], {}).get(at[2], ""), text)
     text = re.sub(r"\{(?:toxinidir|tox_root)\}[/\\]?", "./", text)
     return re.sub(r"\{envpython\}|\{env_python\}", "python", text)
 
@@ -300,14 +307,14 @@ def _make_commands(text: str, target: str) -> str:
 
     lines = "\n".join(script)
     for _ in range(3):
-        lines = re.sub(r"\$[({](\w*)[)}]", known, lines)
+        lines = substituted(_MAKE_VARIABLE, known, lines)
     return lines.replace("$$", "$")
 
 
 def _add_recipe(
     target: str, recipes: dict[str, tuple[list[str], list[str]]], script: list[str], seen: set[str]
 ) -> None:
-    if target in seen or target not in recipes:
+    if target in seen or target not in recipes or len(seen) >= MAX_TARGETS:
         return
     seen.add(target)
     needs, lines = recipes[target]
@@ -318,11 +325,7 @@ def _add_recipe(
 
 def pre_commit_commands(files: ManifestFiles) -> str:
     """What the local hooks of pre-commit execute; those of other repositories check style."""
-    try:
-        document = yaml.safe_load(files.text(".pre-commit-config.yaml"))
-    except (yaml.YAMLError, RecursionError):
-        return ""
-    found = document.get("repos") if isinstance(document, dict) else None
+    found = files.yaml(".pre-commit-config.yaml").get("repos")
     repositories = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
     script = []
     for hook in (hook for one in repositories if one.get("repo") == "local" for hook in one.get("hooks") or ()):

@@ -124,7 +124,7 @@ def read_ini(text: str) -> dict[str, dict[str, str]]:
     parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
     try:
         parser.read_string(text)
-    except configparser.Error:
+    except (configparser.Error, AttributeError):  # AttributeError: an indented line below a key without a value
         return {}
     return {name: {key: value or "" for key, value in parser.items(name)} for name in parser.sections()}
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-import yaml
-
 from app.core.text import words
 from app.sandbox.base import ENV
 from app.sandbox.setup.declared.ci import ci_jobs
@@ -238,7 +236,7 @@ def workspace_members(files: ManifestFiles, root: str) -> tuple[str, ...]:
     """Directories (with a trailing slash) of a workspace's packages, each of which may get its own `node_modules`."""
     declared = files.json(f"{root}package.json").get("workspaces", [])
     patterns = texts(declared.get("packages") if isinstance(declared, dict) else declared)
-    patterns += _pnpm_patterns(files.text(f"{root}pnpm-workspace.yaml"))
+    patterns += texts(files.yaml(f"{root}pnpm-workspace.yaml").get("packages"))
     wanted = [pattern.removeprefix("./").rstrip("/") for pattern in patterns if not pattern.startswith("!")]
     below = (name for name in _package_directories(files) if name.startswith(root) and name != root)
     below = (name for name in below if "node_modules/" not in name)
@@ -247,14 +245,6 @@ def workspace_members(files: ManifestFiles, root: str) -> tuple[str, ...]:
 
 def _package_directories(files: ManifestFiles) -> Iterator[str]:
     return (path.removesuffix("package.json") for path in files if path.endswith("/package.json"))
-
-
-def _pnpm_patterns(text: str) -> list[str]:
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return []
-    return texts(data.get("packages")) if isinstance(data, dict) else []
 
 
 def _from_git(package: Mapping[str, Any]) -> dict[str, str]:
