@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import cache, partial
 from random import Random
@@ -34,7 +35,7 @@ from app.verify.replay import (
     replay_controls,
 )
 from app.verify.selected_tests import Repeats, Runs, passed
-from app.verify.sources.analysis import SourceAnalysis
+from app.verify.sources.analysis import REFUSED, AnalysisError, SourceAnalysis
 from app.verify.sources.new_conditions import NewCondition
 
 TIMES = ((3.0, 10), (10.0, 5), (30.0, 2))
@@ -263,7 +264,9 @@ class ControlRunner:
         return self.existing is not None and self.trees.ruled(self.selection.files) is not None
 
     def _can_be_reprinted(self) -> bool:
-        return self.trees.sources.reprint_head(randbits(32)) is not None
+        with suppress(AnalysisError):
+            return self.trees.sources.reprint_head(randbits(32)) is not None
+        return False
 
     async def _variants(self, first: TestRun, *, ruled: bool) -> list[Control]:
         sources = self.trees.sources
@@ -284,6 +287,8 @@ class ControlRunner:
         """The head with each new condition altered: some test has to fail."""
         sources = self.trees.sources
         found = await asyncio.to_thread(lambda: sources.new_conditions)
+        if found is None:
+            return _control("failed", [REFUSED])
         existing_tests = cache(existing)
 
         async def run(ids: Sequence[str], altered: Altered | None, timeout: float) -> TestRun:
@@ -344,7 +349,10 @@ class ControlRunner:
 
         Runs that must pass are repeats of the head's, without copies.
         """
-        patch = await asyncio.to_thread(self.trees.variant, make)
+        try:
+            patch = await asyncio.to_thread(self.trees.variant, make)
+        except AnalysisError as error:
+            return control(name, str(error))
         if patch is None:
             return Control(name=name, outcome="not_applicable", detail="no such variant of these sources can be made.")
         expected = of or (self.red if red else frozenset(self.selection.ids))
@@ -369,6 +377,8 @@ class ControlRunner:
     def _executed(self, run: TestRun) -> Control:
         name: ControlName = "changed_line_executed"
         lines = self.trees.sources.executable_lines
+        if lines is None:
+            return control(name, f"{REFUSED}.")
         if not any(lines.values()):
             return Control(name=name, outcome="not_applicable", detail="the patch adds and changes no source line.")
         if not run.measured:
@@ -381,6 +391,8 @@ class ControlRunner:
         name: ControlName = "failing_copies_fail"
         if wrong := head.untrusted:
             return control(name, wrong)
+        if first.execution.timed_out:
+            return Control(name=name, outcome="not_run", detail="the run did not end within its time limit.")
         unchecked = [each for each in self.selection.ids if each in self.red and each in first.unchecked]
         detail = f"no altered copy could be made of {listed(unchecked, MAX_NAMED)}." if unchecked else ""
         return Control(

@@ -51,6 +51,7 @@ class ScriptedRuns(Runs):
     """The same by the execution's name."""
     measured: bool = True
     exit_code: int | None = None
+    timed_out: bool = False
     names: list[str] = field(default_factory=list)
     patches: list[tuple[str, Patch | None]] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
@@ -80,7 +81,9 @@ class ScriptedRuns(Runs):
         failing = [one for one, result in results if result in ("failed", "error")]
         code = (1 if failing else 0) if self.exit_code is None else self.exit_code
         return TestRun(
-            execution=Execution(command=self.suite.command, exit_code=code, seconds=self.seconds),
+            execution=Execution(
+                command=self.suite.command, exit_code=code, seconds=self.seconds, timed_out=self.timed_out
+            ),
             results=results,
             texts=tuple((one, self.texts.get(one, "AssertionError: 1 != 2")) for one in failing),
             untrusted=self.untrusted.get(name, ""),

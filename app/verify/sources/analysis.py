@@ -98,7 +98,14 @@ _MEMORY = re.compile(
     re.IGNORECASE,
 )
 """Words of an issue that asks for something to be kept from one call to the next."""
-_REFUSED = "the changed sources could not be analysed: parsing failed or took too long"
+REFUSED = "the changed sources could not be analysed: parsing failed or took too long"
+
+
+class AnalysisError(ValueError):
+    """The process that parses gave no answer; its text says so."""
+
+    def __str__(self) -> str:
+        return f"{REFUSED}."
 
 
 def _words(text: str) -> frozenset[str]:
@@ -156,7 +163,9 @@ def _ask(
 
 
 def _contents(answer: Mapping[str, str] | None) -> dict[str, bytes]:
-    return {path: base64.b64decode(text) for path, text in (answer or {}).items()}
+    if answer is None:
+        raise AnalysisError
+    return {path: base64.b64decode(text) for path, text in answer.items()}
 
 
 def _is_read(delta: ChangedPath) -> bool:
@@ -227,7 +236,7 @@ class SourceAnalysis:
             return "The patch changes nothing."
         same = _ask(process.find_unchanged, self._sources)
         if same is None:
-            return f"{_REFUSED[0].upper()}{_REFUSED[1:]}."
+            return f"{REFUSED[0].upper()}{REFUSED[1:]}."
         if any(source.path not in same for source in self._sources):
             return ""
         kinds: dict[str, list[str]] = {}
@@ -255,7 +264,7 @@ class SourceAnalysis:
 
         In the files that the patch touches, and in some others: more comments (among them what the patch adds), shifted
         lines, docstrings as on the head, unused locals. Documentation is the head's, and the version is increased. None
-        if no source could be varied with certainty.
+        if no source could be varied with certainty. Raises AnalysisError.
         """
         touched = self._sources
         others = self._other_sources({source.language for source in touched}, seed)
@@ -273,7 +282,7 @@ class SourceAnalysis:
         """The patch with its sources reprinted: the same programs without comments and in another layout.
 
         Docstrings and comments that a tool obeys are kept, and so is a source that cannot be printed with certainty;
-        None if that is all of them.
+        None if that is all of them. Raises AnalysisError.
         """
         sources = [source for source in self._sources if source.new is not None]
         contents = _contents(_ask(process.reprint_sources, sources, seed=seed))
@@ -288,7 +297,7 @@ class SourceAnalysis:
     @cached_property
     def additions(self) -> Patch | None:
         """The base plus only what the patch adds: new files, new definitions, members and optional parameters, with
-        every existing body unchanged. None if the patch adds nothing of the kind, or that cannot be determined.
+        every existing body unchanged. None if the patch adds nothing of the kind. Raises AnalysisError.
 
         Anything that existing code may use by itself is a change, not an addition: special methods, overriding ones.
         """
@@ -311,7 +320,7 @@ class SourceAnalysis:
     def stubbed_additions(self) -> Patch | None:
         """The base plus what the patch adds, with nothing in it: functions without bodies, names without values.
 
-        None if that cannot be made of all sources that it adds to.
+        None if that cannot be made of all sources that it adds to. Raises AnalysisError.
         """
         if self.additions is None:
             return None
@@ -322,18 +331,23 @@ class SourceAnalysis:
         return self._patch({**kept, **contents})
 
     @cached_property
-    def executable_lines(self) -> dict[str, set[int]]:
+    def executable_lines(self) -> dict[str, set[int]] | None:
         """By source file of the head: the executable lines that the patch changed or added.
 
-        Lines that every import executes count only if the patch changes no others.
+        Lines that every import executes count only if the patch changes no others. None if that cannot be determined.
         """
-        found = _ask(process.find_changed_lines, self._sources) or {}
-        return {path: set(rows) for path, rows in found.items()}
+        found = _ask(process.find_changed_lines, self._sources)
+        return None if found is None else {path: set(rows) for path, rows in found.items()}
 
     @cached_property
-    def new_conditions(self) -> dict[str, list[NewCondition]]:
-        """By source file of the head: what the patch adds or takes away that a test may depend on."""
-        answer = _ask(process.find_new_conditions, self._sources) or {}
+    def new_conditions(self) -> dict[str, list[NewCondition]] | None:
+        """By source file of the head: what the patch adds or takes away that a test may depend on.
+
+        None if that cannot be determined.
+        """
+        answer = _ask(process.find_new_conditions, self._sources)
+        if answer is None:
+            return None
         found: dict[str, list[NewCondition]] = {}
         for delta in self._deltas:
             both = delta.old is not None and delta.new is not None and _is_read(delta)
@@ -356,7 +370,7 @@ class SourceAnalysis:
             modules=sorted(self._modules()),
         )
         if found is None:
-            return (("watches_tests", _REFUSED),)
+            return (("watches_tests", REFUSED),)
         variables: list[tuple[CapRule, str]] = [("watches_tests", text) for text in self._variables_of_tests()]
         return (*((rule, text) for rule, text in found), *variables)
 
@@ -387,7 +401,7 @@ class SourceAnalysis:
         """
         found = _ask(process.find_literal_branches, self._sources, texts=list(texts))
         if found is None:
-            return (_REFUSED,)
+            return (REFUSED,)
         cases = [(path, line, [Literal(*each) for each in literals]) for path, line, literals in found]
         for delta in self._deltas:
             if _is_read(delta) and delta.new is not None:
@@ -409,7 +423,7 @@ class SourceAnalysis:
         """
         found = _ask(process.find_kept_state, self._sources)
         if found is None:
-            return (_REFUSED,)
+            return (REFUSED,)
         asked_for = set(re.findall(r"[\w.]+", " ".join(_AS_CODE.findall(text)))) if _MEMORY.search(text) else set[str]()
         return tuple(f"{path}:{line}: {name}" for path, line, name in found if name not in asked_for)
 
@@ -424,7 +438,7 @@ class SourceAnalysis:
             return ()
         found = _ask(process.find_shared_names, [*self._sources, *written], tests=[test.path for test in tests])
         if found is None:
-            return (_REFUSED,)
+            return (REFUSED,)
         names = {name for _, name in found if not re.search(_WHOLE.format(re.escape(name)), text)}
         known = self._occurring(self._readable, _WHOLE, names)  # anywhere in the base
         return tuple(f"{path}: {name}" for path, name in found if name in names - known)

@@ -88,14 +88,14 @@ def apply_additions(sources: Sequence[ChangedSource], known: Sequence[str]) -> d
     return {"contents": _encoded(made), "inherited": sorted(inherited)}
 
 
-def stub_additions(sources: Sequence[ChangedSource]) -> dict[str, str] | None:
-    """Each new version with nothing in what is new in it; None if one of them cannot be made so."""
+def stub_additions(sources: Sequence[ChangedSource]) -> dict[str, str]:
+    """Each new version with nothing in what is new in it; empty if one of them cannot be made so."""
     made = {
         path: python_sources.stub_additions(old or b"", new) if language == "python" else None
         for path, language, old, new in sources
         if new is not None
     }
-    return None if None in made.values() else _encoded(made)
+    return {} if None in made.values() else _encoded(made)
 
 
 def find_changed_lines(sources: Sequence[ChangedSource]) -> dict[str, list[int]]:

@@ -12,7 +12,7 @@ from app.core.verification import Control, ControlName, Outcome, TestSelection
 from app.verify.controls import ComparisonTrees, ControlResults, ControlRunner
 from app.verify.launcher.base import OddResult
 from app.verify.selected_tests import Repeats, repetition_count
-from app.verify.sources.analysis import SourceAnalysis
+from app.verify.sources.analysis import AnalysisError, SourceAnalysis
 from app.verify.sources.new_conditions import Kind, NewCondition
 from tests.support.memory_tree import MemoryTree
 from tests.support.no_sandboxes import unopened
@@ -47,8 +47,8 @@ class FixedVariants(SourceAnalysis):
     reprint: Patch | None = field(default_factory=lambda: patch_of(b"x=2"))
     added: Patch | None = field(default_factory=lambda: patch_of(b"x = 1\ny = 1\n"))
     hollow: Patch | None = field(default_factory=lambda: patch_of(b"x = 1\ny = None\n"))
-    lines: dict[str, set[int]] = field(default_factory=lambda: {"a.py": {1}})
-    conditions: dict[str, list[NewCondition]] = field(default_factory=lambda: {"a.py": [condition("outcome")]})
+    lines: dict[str, set[int]] | None = field(default_factory=lambda: {"a.py": {1}})
+    conditions: dict[str, list[NewCondition]] | None = field(default_factory=lambda: {"a.py": [condition("outcome")]})
 
     def base_with_comments(self, seed: int) -> Patch | None:
         return self.noise
@@ -69,11 +69,11 @@ class FixedVariants(SourceAnalysis):
         return self.hollow
 
     @cached_property
-    def executable_lines(self) -> dict[str, set[int]]:
+    def executable_lines(self) -> dict[str, set[int]] | None:
         return self.lines
 
     @cached_property
-    def new_conditions(self) -> dict[str, list[NewCondition]]:
+    def new_conditions(self) -> dict[str, list[NewCondition]] | None:
         return self.conditions
 
 
@@ -220,6 +220,47 @@ async def test_missing_twins_are_reported_as_not_applicable() -> None:
     found = await examine(runs(), FixedVariants(noise=None, reprint=None, added=None))
     variants: tuple[ControlName, ...] = ("noise_stays_red", "reprint_stays_green", "additions_stay_red")
     assert {control(found, name).outcome for name in variants} == {"not_applicable"}
+
+
+@dataclass(frozen=True)
+class FailedAnalysis(FixedVariants):
+    """No source could be analysed."""
+
+    lines: dict[str, set[int]] | None = None
+    conditions: dict[str, list[NewCondition]] | None = None
+
+    def base_with_comments(self, seed: int) -> Patch | None:
+        raise AnalysisError
+
+    def reprint_head(self, seed: int) -> Patch | None:
+        raise AnalysisError
+
+    @cached_property
+    def additions(self) -> Patch | None:
+        raise AnalysisError
+
+    @cached_property
+    def stubbed_additions(self) -> Patch | None:
+        raise AnalysisError
+
+
+@pytest.mark.parametrize("new", [frozenset[str](), RED])
+async def test_sources_that_cannot_be_analysed_fail_each_control_that_needs_them(new: frozenset[str]) -> None:
+    found = await examine(runs(), FailedAnalysis(), new=new)
+    failed = {each.name: each.detail for each in found.controls if each.outcome == "failed"}
+    assert failed == dict.fromkeys(
+        (
+            *("noise_stays_red", "reprint_stays_green", "additions_stay_red"),
+            *("changed_line_executed", "altered_conditions_fail"),
+        ),
+        "the changed sources could not be analysed: parsing failed or took too long.",
+    )
+    assert control(found, "repeats_agree").detail == "5 runs on the head.", "none is a reprinted one"
+
+
+async def test_a_run_that_did_not_end_has_no_copies() -> None:
+    found = control(await examine(runs(timed_out=True)), "failing_copies_fail")
+    assert (found.outcome, found.detail) == ("not_run", "the run did not end within its time limit.")
 
 
 async def test_a_patch_of_comments_changes_no_sources() -> None:

@@ -413,3 +413,11 @@ class TestStateAndNames:
             "    rest = total.encode('utf-8')\n    return rest\n"
         )
         assert self.names(source, test) == []
+
+
+def test_conditions_that_cannot_be_determined_are_not_absent() -> None:
+    deep = "\n".join(["(" * 300] * 70) + "a > 1" + ")" * 21_000
+    source = "package a\n\nfunc f(a int) int {\n\treturn 1\n}\n"
+    changed = source.replace("\treturn 1", f"\tif {deep} {{\n\t\treturn 2\n\t}}\n\treturn 1")
+    assert analysis_of({"a.go": source}, {"a.go": changed}).new_conditions is None
+    assert analysis_of({"a.go": source}, {"a.go": source.replace("1", "2")}).new_conditions != {}

@@ -17,10 +17,7 @@ def put_back(removed: str, path: str = "shop/sums.py", body: str = TOTAL, **othe
     names = {
         name.replace("__", "/").replace("_py", ".py").replace("_toml", ".toml"): text for name, text in others.items()
     }
-    base = MemoryTree({path: old.encode(), **{name: text.encode() for name, text in names.items()}})
-    change = FileChange(path=path, mode="100644", content=FIXED.encode())
-    found = SourceAnalysis(base, Patch(base="b", changes=(change,))).new_conditions
-    return [one.says for one in found.get(path, ()) if one.kind == "removed"]
+    return removed_by(old, FIXED, path, **names)
 
 
 @pytest.mark.parametrize(
@@ -51,16 +48,14 @@ def test_unused_code_may_be_removed(removed: str) -> None:
 )
 def test_a_quiet_line_of_a_logger_may_be_removed(made: str, line: str, count: int) -> None:
     old = f"{made}\n\n\ndef total(xs):\n    {line}\n    n = len(xs)\n    return sum(xs) + 1\n"
-    base = MemoryTree({"sums.py": old.encode()})
-    new = old.replace(f"    {line}\n", "").replace(" + 1", "")
-    change = FileChange(path="sums.py", mode="100644", content=new.encode())
-    found = SourceAnalysis(base, Patch(base="b", changes=(change,))).new_conditions["sums.py"]
-    assert len([one for one in found if one.kind == "removed"]) == count
+    assert len(removed_by(old, old.replace(f"    {line}\n", "").replace(" + 1", ""))) == count
 
 
-def removed_by(old: str, new: str, path: str = "shop/sums.py") -> list[str]:
+def removed_by(old: str, new: str, path: str = "shop/sums.py", **others: str) -> list[str]:
+    base = MemoryTree({name: text.encode() for name, text in {path: old, **others}.items()})
     change = FileChange(path=path, mode="100644", content=new.encode())
-    found = SourceAnalysis(MemoryTree({path: old.encode()}), Patch(base="b", changes=(change,))).new_conditions
+    found = SourceAnalysis(base, Patch(base="b", changes=(change,))).new_conditions
+    assert found is not None
     return [one.says for one in found.get(path, ()) if one.kind == "removed"]
 
 
