@@ -117,8 +117,9 @@ def _arguments(raw: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Text that can be sent: lone surrogates (bytes of odd file names) become question marks."""
-    return text.encode("utf-8", "replace").decode()
+    """Text that can be sent and stored: the halves of a surrogate pair are joined, and lone ones (bytes of odd file
+    names, a part of an emoji) become U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def may_think(request: ModelRequest) -> bool:
@@ -175,13 +176,13 @@ class StreamAssembly:
             if piece := getattr(choice.delta, "content", None):
                 self._text.append(piece)
                 if self._on_text is not None:
-                    self._on_text(piece)
+                    self._on_text(clean(piece))
             for delta in getattr(choice.delta, "tool_calls", None) or ():
                 self._add_call(delta)
             for block in getattr(choice.delta, "thinking_blocks", None) or ():
                 # a block is complete once it is signed; its fragments before that are only for display
                 if isinstance(block, dict) and (block.get("signature") or block.get("data")):
-                    self.thinking += (block,)
+                    self.thinking += (json.loads(clean(json.dumps(block, ensure_ascii=False))),)
 
     def _add_call(self, delta: Any) -> None:
         """Some endpoints number every call 0: a new id at a known index starts a new call."""
@@ -201,12 +202,14 @@ class StreamAssembly:
 
     @property
     def content(self) -> str:
-        return "".join(self._text)
+        return clean("".join(self._text))
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         return tuple(
-            ToolCall(id=call.id or f"call_{number}", name=call.name, arguments="".join(call.arguments))
+            ToolCall(
+                id=clean(call.id) or f"call_{number}", name=clean(call.name), arguments=clean("".join(call.arguments))
+            )
             for number, call in enumerate(self._calls)
         )
 

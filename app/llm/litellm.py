@@ -595,5 +595,5 @@ def _plain(part: Any) -> dict[str, Any]:
     """Convert LiteLLM's objects and dictionaries to JSON values."""
     if isinstance(part, dict):
         return part
-    found: dict[str, Any] = json.loads(part.model_dump_json(exclude_none=True))
+    found: dict[str, Any] = part.model_dump(mode="json", exclude_none=True)
     return found

@@ -13,6 +13,7 @@ from app.core.model_usage import MicroUSD
 from app.core.record import Record
 from app.core.text import clip
 from app.llm.base import ModelInfo, StreamEvent, ToolCall, Usage, WireProtocol
+from app.llm.chat_format import clean
 from app.llm.errors import BudgetError
 from app.llm.ledger import NOTHING, Ledger, run_or_undo
 from app.llm.prices import affordable, cost_of, worst_case
@@ -47,12 +48,12 @@ class ResponseReader:
 
     @property
     def text(self) -> str:
-        return "".join(self._text)
+        return clean("".join(self._text))
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         return tuple(
-            ToolCall(id=call, name=name, arguments="".join(arguments))
+            ToolCall(id=clean(call), name=clean(name), arguments=clean("".join(arguments)))
             for call, name, *arguments in self._calls.values()
         )
 

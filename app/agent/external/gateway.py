@@ -40,6 +40,7 @@ from app.agent.external.recipe import AgentRecipe
 from app.core.errors import AgentFixError
 from app.core.model_usage import MicroUSD
 from app.llm.base import FIELDS, OURS, Body, RawProxyCall, StreamEvent, WireProtocol
+from app.llm.chat_format import clean
 from app.llm.errors import BudgetError, ModelError
 from app.llm.ledger import Ledger
 from app.llm.tokens import count_text
@@ -114,6 +115,7 @@ ALLOWED_VALUES: Mapping[str, tuple[Any, ...]] = {
 """Fields with only one allowed set of values: one answer, nothing stored, at the expected price."""
 URL_FIELD = re.compile(r"ur[il]s?$|^(file|file_data|images?|video|audio|document)$", re.IGNORECASE)
 """Names of fields that LiteLLM or a provider fetches if they contain a URL."""
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 SCHEME = re.compile(r"\s*\w+://")
 MAX_PARTS = 200_000
 
@@ -305,6 +307,8 @@ class Gateway:
     def parse(self, raw: bytes) -> dict[str, Any]:
         try:
             body = json.loads(raw)
+            if SURROGATE.search(raw):  # agents cut texts in the middle of an emoji, which LiteLLM cannot send
+                body = json.loads(clean(json.dumps(body, ensure_ascii=False)))
         except (ValueError, RecursionError) as error:
             raise RequestRefused(400, "bad_request", "The request is no JSON.") from error
         if not isinstance(body, dict):

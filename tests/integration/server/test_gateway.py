@@ -170,6 +170,22 @@ def whole(text: str, call: tuple[str, str, str]) -> Reply:
     return Reply(headers={"content-type": "application/json"}, body=json.dumps(body).encode())
 
 
+@pytest.mark.parametrize("wire", WIRES)
+async def test_half_a_surrogate_pair_can_be_recorded(case_runner: GatewayHarness, wire: WireProtocol) -> None:
+    halves, whole = "\ud83d\ude00 \ud83d", "😀 \ufffd"
+    case_runner.endpoint.script(answer(halves, tools=[("c", "bash", json.dumps(halves, ensure_ascii=False))], piece=1))
+    field = "input" if wire == "responses" else "messages"
+    body = BODIES[wire] | {"stream": True, field: [{"role": "user", "content": halves}]}
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    response = await case_runner.client.post(PATHS[wire], content=json.dumps(body), headers=headers)
+    assert response.status_code == 200, response.text
+    (exchange,) = case_runner.exchanges
+    assert Exchange.model_validate_json(exchange.model_dump_json()) == exchange
+    assert whole in exchange.new[-1]
+    if wire == "chat":
+        assert (exchange.text, exchange.calls[0].arguments) == (whole, f'"{whole}"')
+
+
 async def test_a_chat_client_gets_the_usage_only_where_it_asked_for_it(case_runner: GatewayHarness) -> None:
     case_runner.endpoint.script(answer("a"), answer("b"))
     silent = await case_runner.ask("chat", stream=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.llm.base import Message, ModelRequest, ToolCall, ToolSpec
+from app.llm.base import Message, ModelAnswer, ModelRequest, ToolCall, ToolSpec
 from app.llm.errors import ModelError
 from app.llm.litellm import LiteLLMModel, ModelTimeouts
 from app.llm.prices import Price
@@ -63,6 +63,18 @@ async def test_tool_calls_are_put_together(endpoint: OpenAIEndpoint) -> None:
     assert got.finish_reason == "tool_calls"
 
 
+async def test_half_a_surrogate_pair_can_be_stored(endpoint: OpenAIEndpoint) -> None:
+    halves = "\ud83d\ude00 \ud83d"
+    endpoint.script(answer(halves, tools=[(f"c{halves}", f"b{halves}", f'"{halves}"')], piece=1))
+    heard: list[str] = []
+    got = await model(endpoint).complete(ASK, on_text=heard.append)
+    assert ModelAnswer.model_validate_json(got.model_dump_json()) == got
+    (call,) = got.tool_calls
+    whole = "😀 \ufffd"
+    assert (got.content, call.id, call.name, call.arguments) == (whole, f"c{whole}", f"b{whole}", f'"{whole}"')
+    assert "".join(heard).encode()
+
+
 async def test_calls_that_all_have_index_0_stay_apart(endpoint: OpenAIEndpoint) -> None:
     whole = answer("", tools=[("c1", "bash", "{}"), ("c2", "bash", "{}")], piece=99)
     events = [event for event in whole.events if isinstance(event, dict)]
@@ -96,7 +108,7 @@ async def test_the_history_goes_back_byte_for_byte(endpoint: OpenAIEndpoint) -> 
     assert sent[3] == {"role": "tool", "content": "line\n\x1b[0m\ttab ä", "tool_call_id": "c1"}
     assert sent[4]["tool_calls"][0]["function"]["arguments"] == '{"malformed": "{broken"}'
     assert sent[6]["content"]
-    assert sent[7]["content"] == "name: ?"
+    assert sent[7]["content"] == "name: \ufffd"
     assert endpoint.requests[1].body == endpoint.requests[0].body
 
 

@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from app.agent.external.exchange import Exchange
 from app.agent.external.recipe import AgentRecipe, built_in, fill_placeholders, find_recipe, parse, recipes
+from app.agent.external.runner import AgentRun, lines
+from app.agent.step import Checkpoint
 from app.core.errors import AgentFixError, ConfigError
+from app.llm.base import ToolCall
 
 SMALL = """\
 name = "small"
@@ -28,6 +32,13 @@ VALUES = {
     "home": "/home/agent",
     "turns": "9",
 }
+
+
+def test_trajectory_with_half_a_surrogate_pair_can_be_stored() -> None:
+    call = ToolCall(id="c", name="bash", arguments='{"command": "echo \\ud83d"}')
+    exchange = Exchange(number=1, wire="chat", calls=(call,))
+    (line,) = lines((AgentRun(number=1, exit_code=0, exchanges=(exchange,), checkpoint=Checkpoint(base="b")),))
+    assert "echo \ufffd" in line.encode().decode()
 
 
 def test_six_recipes_are_built_in() -> None:
