@@ -85,11 +85,13 @@ def is_outage(error: ModelError) -> bool:
 
 CONTEXT = re.compile(
     r"context_length_exceeded|context length|context window|maximum context|prompt is too long|input is too long"
-    r"|too many (input )?tokens|input length and `?max_tokens`? exceed|exceeds? the (model's )?maximum number of tokens"
+    r"|input length and `?max_tokens`? exceed|exceeds? the (model's )?maximum number of tokens"
     r"|maximum allowed number of input tokens|reduce the length of the (messages|prompt|input)"
     r"|request too large for|exceed_context_size|input token count.{0,40}exceeds",
     re.IGNORECASE,
 )
+TOO_MANY_TOKENS = re.compile(r"too many (input )?tokens", re.IGNORECASE)
+"""In one request, or with status 429 in a period (Bedrock)."""
 QUOTA = re.compile(
     r"insufficient_quota|exceeded your current quota|insufficient balance|credit balance|billing|out of credits"
     r"|payment required",
@@ -151,7 +153,9 @@ def _account(fault: FailureDetails, name: str, where: str, message: str) -> Mode
     if fault.status == 401 or "AuthenticationError" in fault.names:
         hint = "Check the API key in the environment."
         return ModelError(f"{name} rejected the API key: {message}", kind="give_up", reason="bad_key", hint=hint)
-    if fault.status == 402 or (fault.status in (400, 403, 429) and QUOTA.search(fault.text)):
+    # with an empty account, waiting does not help; Gemini's limit per minute has the same words and a delay
+    waits = fault.status == 429 and retry_after(fault) is not None and "insufficient_quota" not in fault.text
+    if fault.status == 402 or (fault.status in (400, 403, 429) and QUOTA.search(fault.text) and not waits):
         return ModelError(f"The account for {name} has no credit left: {message}", kind="give_up", reason="quota")
     return None
 
@@ -176,7 +180,8 @@ def _limits(fault: FailureDetails, name: str, where: str, message: str) -> Model
 
     Only an error that mentions the context window counts as too large: a plain 429 must not shrink anything.
     """
-    if fault.status == 413 or "ContextWindowExceededError" in fault.names or CONTEXT.search(fault.text):
+    too_many = fault.status != 429 and TOO_MANY_TOKENS.search(fault.text)
+    if fault.status == 413 or "ContextWindowExceededError" in fault.names or CONTEXT.search(fault.text) or too_many:
         return ModelError(f"The request is too large for {name}: {message}", kind="shrink", reason="context_window")
     delay = retry_after(fault)
     if fault.status == 429 or "RateLimitError" in fault.names:

@@ -206,6 +206,28 @@ async def test_an_overflow_is_known_by_its_words(endpoint: OpenAIEndpoint, statu
     assert (found.kind, found.reason) == ("shrink", "context_window")
 
 
+GEMINI = "You exceeded your current quota, please check your plan and billing details.\nPlease retry in 21.4s."
+BEDROCK = "Too many tokens, please wait before trying again."
+
+
+@pytest.mark.parametrize(("text", "delay"), [(GEMINI, 21.4), (BEDROCK, None)])
+async def test_a_limit_per_minute_is_waited_for(endpoint: OpenAIEndpoint, text: str, delay: float | None) -> None:
+    endpoint.script(error(429, text))
+    found = await failure(model(endpoint))
+    assert (found.kind, found.reason, found.retry_after) == ("wait", "rate_limited", delay)
+
+
+async def test_an_empty_account_is_known_although_a_delay_is_named(endpoint: OpenAIEndpoint) -> None:
+    text = "You exceeded your current quota"
+    endpoint.script(error(429, text, code="insufficient_quota", headers={"retry-after": "7"}))
+    assert (await failure(model(endpoint))).reason == "quota"
+
+
+async def test_too_many_tokens_are_an_overflow_unless_it_is_a_limit_of_the_rate(endpoint: OpenAIEndpoint) -> None:
+    endpoint.script(error(400, "too many tokens: the prompt cannot exceed 4081 tokens, received 5000"))
+    assert (await failure(model(endpoint))).kind == "shrink"
+
+
 async def test_a_silent_endpoint_is_given_up_after_the_time_limit(endpoint: OpenAIEndpoint) -> None:
     asked = model(endpoint, timeouts=ModelTimeouts(first=0.3, between=0.3))
     for before in (0, 2):
