@@ -103,9 +103,9 @@ class ModelInfo:
     """A model's properties: window sizes in tokens, prices in micro-dollars per million tokens.
 
     `cache_write_price` is the price of a prompt token if writing the cache costs extra. Prompts of more than
-    `long_prompt` tokens cost the `long_` prices; 0 if the provider has no such step. `thinking` is how many tokens the
-    model may think besides its output; `endpoint` its address if that is not the provider's own; `vision` whether it is
-    known to accept images.
+    `long_prompt` tokens cost the `long_` prices; 0 if the provider has no such step. Without a `long_cached_price`, the
+    price of cached tokens rises as the input's does. `thinking` is how many tokens the model may think besides its
+    output; `endpoint` its address if that is not the provider's own; `vision` whether it is known to accept images.
     """
 
     name: str
@@ -118,6 +118,7 @@ class ModelInfo:
     cache_write_price: MicroUSD = 0
     long_prompt: int = 0
     long_input_price: MicroUSD = 0
+    long_cached_price: MicroUSD = 0
     long_output_price: MicroUSD = 0
     thinking: int = 0
     endpoint: str = ""

@@ -80,7 +80,10 @@ def cost_of(info: ModelInfo, usage: Usage, written: int = 0) -> MicroUSD:
     long = _is_long(info, usage.prompt_tokens)
     input_price = info.long_input_price if long else info.input_price
     output_price = info.long_output_price if long else info.output_price
-    total = uncached * input_price + usage.cached_tokens * info.cached_price + usage.completion_tokens * output_price
+    cached_price = info.cached_price
+    if long:
+        cached_price = info.long_cached_price or -(-cached_price * input_price // max(1, info.input_price))
+    total = uncached * input_price + usage.cached_tokens * cached_price + usage.completion_tokens * output_price
     total += min(written, uncached) * (_worst_prices(info, usage.prompt_tokens)[0] - input_price)
     return -(-total // MILLION)
 
@@ -187,7 +190,7 @@ def listed_model(name: str, entry: Mapping[str, Any]) -> ListedModel:
     window = _tokens(entry, "max_input_tokens") or _tokens(entry, "max_tokens") or DEFAULT_WINDOW
     output = _tokens(entry, "max_output_tokens") or _tokens(entry, "max_tokens") or DEFAULT_OUTPUT
     input_price = _price(entry, "input_cost_per_token")
-    long_prompt, long_input, long_output = _long_prices(entry)
+    long_prompt, long_input, long_cached, long_output = _long_prices(entry)
     info = ModelInfo(
         name=name,
         context_window=window,
@@ -199,6 +202,7 @@ def listed_model(name: str, entry: Mapping[str, Any]) -> ListedModel:
         cache_write_price=_price(entry, "cache_creation_input_token_cost"),
         long_prompt=long_prompt,
         long_input_price=long_input,
+        long_cached_price=long_cached,
         long_output_price=long_output,
         vision=bool(entry.get("supports_vision")),
     )
@@ -211,14 +215,15 @@ def listed_model(name: str, entry: Mapping[str, Any]) -> ListedModel:
     return ListedModel(provider, info, bool(structured), bool(reasoning))
 
 
-def _long_prices(entry: Mapping[str, Any]) -> tuple[int, MicroUSD, MicroUSD]:
+def _long_prices(entry: Mapping[str, Any]) -> tuple[int, MicroUSD, MicroUSD, MicroUSD]:
     """The first prompt size from which prompts cost more, with the highest prices of all steps."""
     steps = sorted(int(match[1]) for match in map(_STEP.fullmatch, entry) if match)
     if not steps:
-        return 0, 0, 0
+        return 0, 0, 0, 0
     inputs = [_price(entry, f"input_cost_per_token_above_{step}k_tokens") for step in steps]
+    cached = [_price(entry, f"cache_read_input_token_cost_above_{step}k_tokens") for step in steps]
     outputs = [_price(entry, f"output_cost_per_token_above_{step}k_tokens") for step in steps]
-    return steps[0] * 1_000, max(inputs), max(*outputs, _price(entry, "output_cost_per_token"))
+    return steps[0] * 1_000, max(inputs), max(cached), max(*outputs, _price(entry, "output_cost_per_token"))
 
 
 def _price(entry: Mapping[str, Any], key: str) -> MicroUSD:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.llm.base import Message, ModelRequest, ToolCall, ToolSpec
+from app.llm.base import Message, ModelRequest, ToolCall, ToolSpec, Usage
 from app.llm.chat_format import clean, only_json, strict
 from app.llm.errors import FailureDetails, ModelError, excerpt, retry_after
 from app.llm.litellm import LiteLLMModel, LiteLLMRawCall, preflight
-from app.llm.prices import Price, dollars, listed_model, model_info, price_list
+from app.llm.prices import Price, cost_of, dollars, listed_model, model_info, price_list
 from app.llm.providers import PROVIDERS, check_environment, check_name, operator_price, route
 from app.llm.tokens import count_text, count_tokens
 
@@ -149,6 +149,21 @@ def test_long_prompt_prices_are_read() -> None:
         4_000_000,
         7_500_000,
     )
+
+
+def test_cached_tokens_of_a_long_prompt_have_the_long_price() -> None:
+    entry = {
+        "input_cost_per_token": 1e-6,
+        "output_cost_per_token": 5e-6,
+        "cache_read_input_token_cost": 0.1e-6,
+        "input_cost_per_token_above_200k_tokens": 2e-6,
+        "output_cost_per_token_above_200k_tokens": 5e-6,
+    }
+    listed = listed_model("m", entry | {"cache_read_input_token_cost_above_200k_tokens": 0.3e-6})
+    usage = Usage(prompt_tokens=300_000, cached_tokens=300_000)
+    assert cost_of(listed.info, usage) == 90_000
+    assert cost_of(listed_model("m", entry).info, usage) == 60_000, "without one, it rises as the other tokens' does"
+    assert cost_of(listed.info, Usage(prompt_tokens=200_000, cached_tokens=200_000)) == 20_000
 
 
 def test_own_price_overrides_the_price_list() -> None:
