@@ -66,8 +66,9 @@ class Lease:
 
 
 class LeasedQueue(Lease):
-    """A table with the columns `state`, `attempts` and `owner`. `until` is also when a waiting row is due.
+    """A table with the columns `state`, `attempts`, `deaths` and `owner`. `until` is also when a waiting row is due.
 
+    `deaths` are the attempts in succession, up to the last claim, whose process died or let its lease expire.
     `waiting` and `dead` are the table's words for these states; the column `reason` says why a row is in its state.
     Jobs are claimed by `app.jobs.queue`: their lease is in a second table, and a claim checks budgets and limits.
     """
@@ -92,14 +93,16 @@ class LeasedQueue(Lease):
     ) -> list[RowMapping]:
         """Claim those of these rows that are due; each row as it is then, its attempt counted."""
         found = self._table.update().where(these, self.due(now)).returning(self._table)
-        values = {"state": "claimed", "owner": owner, "attempts": self._table.c.attempts + 1}
+        columns = self._table.c
+        deaths = sa.case((self._claimed, columns.deaths + 1), else_=0)
+        values = {"state": "claimed", "owner": owner, "attempts": columns.attempts + 1, "deaths": deaths}
         return list(db.execute(found.values({**values, self._until.name: self._stored(until)})).mappings())
 
     def give_up(
         self, db: Connection, these: sa.ColumnElement[bool], now: datetime, most: int, reason: Any, **values: Any
     ) -> bool:
-        """Give up those of these rows whose processes died in the last of `most` attempts; True if there are any."""
-        died = sa.and_(these, self._claimed, self._until <= self._stored(now), self._table.c.attempts >= most)
+        """Give up those of these rows whose processes died in `most` attempts in succession; True if there are any."""
+        died = sa.and_(these, self._claimed, self._until <= self._stored(now), self._table.c.deaths + 1 >= most)
         given_up = self._table.update().where(died).values({**self._dead_row, self._reason: reason, **values})
         return db.execute(given_up).rowcount > 0
 

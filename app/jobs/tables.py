@@ -290,6 +290,7 @@ effects = sa.Table(
     sa.Column("owner", sa.String(80), nullable=False, default=""),
     sa.Column("reason", sa.Text, nullable=False, default=""),
     sa.Column("error", sa.JSON),
+    sa.Column("deaths", sa.Integer, nullable=False, default=0),
     sa.Index("ix_effects_state_due", "state", "due"),
 )
 EFFECTS: Final = LeasedQueue(effects, effects.c.key, effects.c.due, "reason", waiting="wanted", dead="failed")
@@ -349,6 +350,7 @@ deliveries = sa.Table(
     sa.Column("received_at", sa.DateTime(timezone=True), nullable=False),
     sa.Column("done_at", sa.DateTime(timezone=True)),
     sa.Column("outcome", sa.Text, nullable=False, default=""),
+    sa.Column("deaths", sa.Integer, nullable=False, default=0),
     sa.Index("deliveries_due", "state", "due_at"),
 )
 DELIVERIES: Final = LeasedQueue(

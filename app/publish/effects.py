@@ -230,8 +230,8 @@ EffectState = Literal["wanted", "claimed", "done", "failed", "withdrawn"]
 
 EDITS_APART = timedelta(seconds=10)
 """Minimum time between two edits of the same comment."""
-MAX_ATTEMPTS = 8
-"""After so many deaths of the publisher, the effect itself is assumed to cause them."""
+MAX_DEATHS = 8
+"""After so many deaths of the publisher in succession, the effect itself is assumed to cause them."""
 MAX_TRIES = 60
 """While a forge has errors: nearly two hours, after which a person must look."""
 LEASE = timedelta(minutes=5)

@@ -26,7 +26,7 @@ from app.publish.effects import (
     EDITS_APART,
     EFFECT_ADAPTER,
     LEASE,
-    MAX_ATTEMPTS,
+    MAX_DEATHS,
     Effect,
     EffectState,
     NextAttempt,
@@ -40,7 +40,7 @@ from app.publish.effects import (
 
 NO_JOB = "d-"
 """The prefix of names for effects that belong to no job (`name_without_job`)."""
-_NEVER_FINISHED = sa.literal("It was started ") + sa.cast(effects.c.attempts, sa.String) + " times and never finished."
+_NEVER_FINISHED = f"It was started {MAX_DEATHS} times and never finished."
 MAX_EFFECTS = 60
 """Different effects of one job, so that no job floods a repository."""
 
@@ -130,7 +130,7 @@ class Outbox:
         """Claim the next due effect with a valid epoch for this publisher; None if there is none.
 
         Effects of `busy` installations wait, and so do other kinds than `kinds` if any are given. If the publisher
-        dies, an effect is due again after its lease, and failed after too many such attempts.
+        dies, an effect is due again after its lease, and failed after too many deaths in succession.
         """
         now = self._now()
         with self._engine.connect() as db:
@@ -143,7 +143,7 @@ class Outbox:
             with self._engine.begin() as db:
                 if not _holds(db, job, epoch):
                     continue
-                if EFFECTS.give_up(db, this, now, MAX_ATTEMPTS, _NEVER_FINISHED, error=None):
+                if EFFECTS.give_up(db, this, now, MAX_DEATHS, _NEVER_FINISHED, error=None):
                     continue
                 rows = EFFECTS.claim(db, this, owner, now, now + LEASE)
             if rows:

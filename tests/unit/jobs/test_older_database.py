@@ -55,6 +55,9 @@ def test_older_contexts_messages_and_effects_are_read(server: Server) -> None:
     draft = outbox.status(status_key("working"))
     assert draft is not None
     assert draft.receipt == Receipt(url="https://forge.example/pull/9")
+    claim = outbox.claim("p1")
+    assert claim is not None
+    assert claim.key == "working/status_comment"
     assert [each.delivery.id for each in Inbox(server.engine, server.clock).claim("w1")] == ["d-1"]
     server.job_queries.join_threads("working", [ThreadRef(comment=9)])
     joined = server.job_queries.active(2, 3)

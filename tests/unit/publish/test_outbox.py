@@ -21,7 +21,7 @@ from app.publish.effects import (
     EDITS_APART,
     EFFECT_ADAPTER,
     LEASE,
-    MAX_ATTEMPTS,
+    MAX_DEATHS,
     MAX_TRIES,
     AddFollowUpSection,
     AddReaction,
@@ -279,7 +279,7 @@ async def test_temporary_failures_are_retried_and_refusals_are_not(harness: Outb
 
 async def test_rate_limits_are_waited_for_without_a_count(harness: OutboxHarness) -> None:
     key = harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body="x"))
-    for _ in range(3 * MAX_ATTEMPTS):
+    for _ in range(3 * MAX_DEATHS):
         until = harness.now + timedelta(minutes=7)
         harness.trouble.append(RateLimited("limit", until=until))
         assert await harness.publish() == 1
@@ -324,14 +324,27 @@ async def test_dead_publisher_is_replaced_when_its_lease_ends(harness: OutboxHar
 
 async def test_effect_that_kills_every_publisher_is_given_up(harness: OutboxHarness) -> None:
     key = harness.outbox.add("j1", 1, PLACE, DRAFT)
-    for _ in range(MAX_ATTEMPTS):
+    for _ in range(MAX_DEATHS):
         assert harness.outbox.claim("p") is not None
         harness.now += LEASE
     assert harness.outbox.claim("p") is None
     status = harness.outbox.status(key)
     assert status is not None
     assert status.state == "failed"
-    assert "never finished" in status.reason
+    assert status.reason == f"It was started {MAX_DEATHS} times and never finished."
+
+
+async def test_one_death_after_many_failures_does_not_give_the_effect_up(harness: OutboxHarness) -> None:
+    key = harness.outbox.add("j1", 1, PLACE, DRAFT)
+    for attempt in range(1, MAX_DEATHS + 1):
+        harness.trouble.append(TemporaryFailure("502"))
+        assert await harness.publish() == 1
+        harness.now += pause_after(attempt)
+    for _ in range(MAX_DEATHS - 1):
+        assert harness.outbox.claim("p") is not None
+        harness.now += LEASE
+    assert await harness.publish() == 1
+    assert harness.state(key) == "done"
 
 
 @pytest.mark.parametrize(
