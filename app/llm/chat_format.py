@@ -128,13 +128,6 @@ def may_think(request: ModelRequest) -> bool:
     return not answers or not answers[-1].tool_calls or bool(answers[-1].thinking)
 
 
-def only_json(content: str) -> str:
-    """The JSON object in an answer with a fence or text around it; otherwise the content unchanged."""
-    start, end = content.find("{"), content.rfind("}")
-    inner = content[start : end + 1] if 0 <= start < end else ""
-    return inner if inner and _is_json(inner) else content
-
-
 FINISH: Mapping[str, FinishReason] = {
     "stop": "stop",
     "tool_calls": "tool_calls",

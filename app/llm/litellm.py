@@ -37,7 +37,7 @@ from app.llm.base import (
     Usage,
     WireProtocol,
 )
-from app.llm.chat_format import ChatDialect, StreamAssembly, may_think, only_json, request_body, usage_of
+from app.llm.chat_format import ChatDialect, StreamAssembly, may_think, request_body, usage_of
 from app.llm.errors import ModelError, classify, read
 from app.llm.ledger import Ledger
 from app.llm.prices import MILLION, Price, cost_of, dollars
@@ -332,9 +332,8 @@ class LiteLLMModel:
             raise ModelError(message, kind="retry", reason="bad_response", hint=hint)
         if stream.received_finish_reason is None or (assembly.is_cut_off() and reported is None):
             raise self._cut(request, assembly, "stream_cut")
-        content = assembly.content
         return ModelAnswer(
-            content=only_json(content) if request.response_schema is not None else content,
+            content=assembly.content,
             tool_calls=assembly.tool_calls,
             thinking=assembly.thinking,
             finish_reason=assembly.finish_reason,

@@ -105,6 +105,7 @@ async def test_ids_are_made_distinct(ids: list[str], tmp_path: Path) -> None:
         '```json\n{"command": "id"}\n```',
         '```\n{"command": "id"}```',
         'I run: {"command": "id"}',
+        'I run:\n```json\n{"command": "id"}\n```\nDone {so}.',
         json.dumps('{"command": "id"}'),
         '{"command": "id", "timeout": null}',
         '  {"command": "id"}\n',

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.llm.base import Message, ModelRequest, ToolCall, ToolSpec, Usage
-from app.llm.chat_format import clean, only_json, strict
+from app.llm.chat_format import clean, strict
 from app.llm.errors import FailureDetails, ModelError, excerpt, retry_after
 from app.llm.litellm import LiteLLMModel, LiteLLMRawCall, preflight
 from app.llm.prices import Price, cost_of, dollars, listed_model, model_info, price_list
@@ -263,21 +263,6 @@ def test_an_excerpt_is_one_line_without_keys() -> None:
     )
     assert said == "key *** and ***"
     assert len(excerpt("x" * 5_000)) == 300
-
-
-@pytest.mark.parametrize(
-    ("content", "found"),
-    [
-        ('{"a": 1}', '{"a": 1}'),
-        ('```json\n{"a": 1}\n```', '{"a": 1}'),
-        ('Sure: {"a": {"b": 2}} done', '{"a": {"b": 2}}'),
-        ("no object", "no object"),
-        ("} {", "} {"),
-        ("{broken}", "{broken}"),
-    ],
-)
-def test_json_object_is_extracted_from_surrounding_text(content: str, found: str) -> None:
-    assert only_json(content) == found
 
 
 def test_strict_schema_keeps_properties_named_like_keywords() -> None:
