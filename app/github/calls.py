@@ -217,7 +217,7 @@ _COMMENT_EDIT = """
 query CommentEdit($id: ID!) {
   node(id: $id) {
     __typename
-    ... on IssueComment {
+    ... on Comment {
       body
       lastEditedAt
       editor { login ... on User { databaseId } ... on Bot { databaseId } }

@@ -152,7 +152,8 @@ class IssueComment(PostedText):
     node: str = Field(default="", validation_alias="node_id")
 
     @property
-    def edited(self) -> bool:
+    def may_be_edited(self) -> bool:
+        """GitHub sometimes sets the times a second apart without an edit (palantir/policy-bot#459)."""
         return self.updated_at is not None and self.updated_at > self.created_at
 
 

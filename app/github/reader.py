@@ -214,9 +214,11 @@ class RepositoryReader:
     async def comment_edit(self, comment: int) -> models.CommentEdit | None:
         """A comment's current text and last editor; None if it was deleted."""
         found = await self.api.find(models.IssueComment, calls.GET_COMMENT, comment)
-        if found is None:
-            return None
-        answer = await self.api.graphql(models.CommentEditAnswer, calls.COMMENT_EDIT, {"id": found.node})
+        return await self.last_edit(found) if found else None
+
+    async def last_edit(self, comment: models.IssueComment) -> models.CommentEdit | None:
+        """As `comment_edit`, for a comment that was read, also one on lines of a pull request."""
+        answer = await self.api.graphql(models.CommentEditAnswer, calls.COMMENT_EDIT, {"id": comment.node})
         return answer.node
 
     async def review_threads(
@@ -283,12 +285,16 @@ class RepositoryReader:
         found = await self.api.read(models.ComparisonResponse, calls.COMPARE_COMMITS, f"{base}...{head}")
         return found.merge_base
 
-    async def checks(self, commit: str) -> tuple[models.CheckResult, ...]:
-        """Every check run and commit status of a commit except our own, only the newest with each name."""
+    async def checks(self, commit: str, *, logs: int) -> tuple[models.CheckResult, ...]:
+        """Every check run and commit status of a commit except our own, only the newest with each name.
+
+        The first `logs` check runs that failed have their logs.
+        """
         found: dict[tuple[str, str], models.CheckRunResponse] = {}
         for item in await self._other_check_runs(commit):
             found.setdefault((item.app_slug, item.name), item)
-        checks = [await self._check(item, source) for (source, _), item in found.items()]
+        failed = [item.id for item in found.values() if item.conclusion in FAILED][:logs]
+        checks = [await self._check(item, source, log=item.id in failed) for (source, _), item in found.items()]
         return (*checks, *await self._statuses(commit))
 
     async def failed_checks(self, commit: str) -> tuple[models.CheckResult, ...]:
@@ -299,7 +305,7 @@ class RepositoryReader:
         found = await self._other_check_runs(commit)
         if any(item.conclusion is None for item in found):
             return ()
-        bad = [await self._check(item, "", log=False) for item in found if item.conclusion in FAILED]
+        bad = [await self._check(item, "") for item in found if item.conclusion in FAILED]
         return (*bad, *(status for status in await self._statuses(commit) if status.conclusion in FAILED))
 
     async def _other_check_runs(self, commit: str) -> list[models.CheckRunResponse]:
@@ -325,8 +331,7 @@ class RepositoryReader:
             for status in await self.api.pages(models.StatusResponse, calls.GET_COMBINED_STATUS, commit)
         ]
 
-    async def _check(self, item: models.CheckRunResponse, source: str, *, log: bool = True) -> models.CheckResult:
-        failed = log and item.conclusion in FAILED
+    async def _check(self, item: models.CheckRunResponse, source: str, *, log: bool = False) -> models.CheckResult:
         summary = "\n".join(part for part in (item.title, item.summary, item.text) if part)
         return models.CheckResult(
             id=item.id,
@@ -336,7 +341,7 @@ class RepositoryReader:
             conclusion=item.conclusion or item.status,
             summary=summary,
             url=item.html_url or "",
-            log=await self._log(item) if failed else "",
+            log=await self._log(item) if log else "",
         )
 
     async def _log(self, item: models.CheckRunResponse) -> str:

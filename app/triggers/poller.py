@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from app.core.errors import AgentFixError
+from app.core.task import IssueRef
 from app.github.auth import AppRegistration, missed
 from app.github.base import NeedsHumanAction, NoAccess, RateLimited
 from app.github.models import (
@@ -166,10 +167,14 @@ class RepositoryPoll:
 
         The original text of an edited comment is unknown.
         """
-        if not comment.number or comment.edited or not self._is_request(comment.body, comment.author):
+        if not comment.number or not self._is_request(comment.body, comment.author):
             return None
         if await self._is_decided(comment_key(self._repo.repository.id, kind, comment.id)):
             return None
+        if comment.may_be_edited:
+            edit = await if_accessible(self._reader.last_edit(comment))
+            if edit is None or edit.edited_at is not None:
+                return None
         issue = await if_accessible(self._reader.issue(comment.number))
         if issue is None:
             return None
@@ -239,6 +244,8 @@ class Poller:
         self._began: datetime | None = None
         self._repositories = 0
         """The number of repositories polled since then."""
+        self._attempted: dict[int, datetime] = {}
+        """When each repository was polled last, successfully or not."""
 
     async def when_due(self) -> None:
         """Poll, unless the last poll has only just finished."""
@@ -309,9 +316,7 @@ class Poller:
         unlisted = [each for each in running_jobs if each.job_context.issue_ref.repository not in listed]
         await self._end_without_access(installation, unlisted)
         poll_cursors = await asyncio.to_thread(self._stores.poll_cursors.last_poll, [each.id for each in opened])
-        for repository in _chosen(opened, running_jobs, poll_cursors):
-            if repository.archived:
-                continue
+        for repository in _chosen(opened, running_jobs, {**poll_cursors, **self._attempted}):
             here = [each for each in running_jobs if each.job_context.issue_ref.repository == repository.id]
             poll = self._poll_repository(installation, repository, poll_cursors.get(repository.id), here)
             if not await self._carefully(poll, f"{repository.owner}/{repository.name}"):
@@ -320,8 +325,7 @@ class Poller:
     async def _end_without_access(self, installation: int, unlisted: Iterable[JobWithContext]) -> None:
         """End those of these jobs whose repositories are gone. Long lists are cut, so GitHub is asked for each."""
         issue_refs = {each.job_context.issue_ref.repository: each.job_context.issue_ref for each in unlisted}
-        serves = self._registration.serves
-        gone = [id for id, ref in issue_refs.items() if await serves(ref.owner, ref.name) != installation]  # noqa: A001
+        gone = [id for id, ref in issue_refs.items() if await self._serving(ref) != installation]  # noqa: A001
         if gone:
             repositories = tuple(sorted(gone))
             event = InstallationChanged(
@@ -329,11 +333,16 @@ class Poller:
             )
             await self._handle(event)
 
+    async def _serving(self, issue_ref: IssueRef) -> int | None:
+        """The installation that the issue's repository is in by now, whatever its name; None without access."""
+        reader = await if_accessible(self._github_clients.for_issue(issue_ref))
+        return await reader.installation() if reader else None
+
     async def _poll_repository(
         self, installation: int, repository: Repository, polled: datetime | None, running_jobs: list[JobWithContext]
     ) -> None:
         self._repositories += 1
-        began = self._stores.clock()
+        began = self._attempted[repository.id] = self._stores.clock()
         repo = await self._github_clients.context_of(
             self._github_clients.for_repository(installation, repository), repository
         )
@@ -357,10 +366,11 @@ def _under_way(delivery: DeliveryResponse, now: datetime) -> bool:
 
 
 def _chosen(
-    opened: Iterable[Repository], running_jobs: Iterable[JobWithContext], poll_cursors: Mapping[int, datetime]
+    opened: Iterable[Repository], running_jobs: Iterable[JobWithContext], attempted: Mapping[int, datetime]
 ) -> list[Repository]:
-    """Repositories with active jobs first, then those polled longest ago or never."""
+    """Repositories with active jobs first, then those polled longest ago or never. Archived ones are left out."""
     busy = {each.job_context.issue_ref.repository for each in running_jobs}
     never = datetime.min.replace(tzinfo=UTC)
-    ordered = sorted(opened, key=lambda each: (each.id not in busy, poll_cursors.get(each.id, never), each.id))
+    in_use = [each for each in opened if not each.archived]
+    ordered = sorted(in_use, key=lambda each: (each.id not in busy, attempted.get(each.id, never), each.id))
     return ordered[:MAX_REPOSITORIES]

@@ -260,7 +260,7 @@ async def load_prompt_context(request: JobRequest, trigger_context: TriggerConte
         reader.changed_files(number),
         reader.commits(number),
         reader.review_threads(number, before, including=asking_comments(request), review=review_of(request)),
-        if_accessible(reader.checks(pull.head)),
+        if_accessible(reader.checks(pull.head, logs=MAX_CHECKS)),
     )
     open_threads = tuple(each for each in threads if not each.resolved)
     about = tuple(each for each in open_threads if is_about(request, each))

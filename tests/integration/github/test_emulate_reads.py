@@ -174,7 +174,7 @@ async def test_failed_checks_bring_the_end_of_their_log(place: EmulatedRepositor
     await place.forge.ensure_check_run(
         NewCheckRun(key="j1", name="agent-fix", commit=head, title="t", summary="s", conclusion="failure")
     )
-    facts = {check.name: check for check in await place.forge.reads.checks(head)}
+    facts = {check.name: check for check in await place.forge.reads.checks(head, logs=5)}
     assert (facts["tests"].conclusion, facts["tests"].source) == ("failure", "github-actions")
     assert facts["tests"].log.endswith("E   assert 1 == 2\n")
     assert len(facts["tests"].log) == 20_000
@@ -233,7 +233,7 @@ ATTEMPTS: dict[str, Callable[[GitHubForge, str], Awaitable[Any]]] = {
     "file": lambda forge, _: forge.reads.file("README.md"),
     "head": lambda forge, _: forge.reads.head("main"),
     "threads": lambda forge, _: forge.reads.review_threads(1, later()),
-    "checks": lambda forge, head: forge.reads.checks(head),
+    "checks": lambda forge, head: forge.reads.checks(head, logs=5),
     "commit": lambda forge, head: forge.branches.fetch(head),
     "comment": lambda forge, _: forge.ensure_comment("j1", "hello"),
     "label": lambda forge, _: forge.ensure_labels(add=["agent-in-progress"]),

@@ -190,7 +190,9 @@ async def test_failed_checks_bring_the_end_of_their_log(fake_github: FakeGitHubS
     other = fake_github.world.add_check(fake_github.repo, head, "scan", "failure", app="scanner")
     other.annotations.append({"path": "app/money.py", "start_line": 3, "message": "unsafe"})
     fake_github.repo.statuses.append((head, "coverage", "failure"))
-    facts = {check.name: check for check in await RepositoryReader(fake_github.api(fake_github.app())).checks(head)}
+    facts = {
+        check.name: check for check in await RepositoryReader(fake_github.api(fake_github.app())).checks(head, logs=5)
+    }
     assert facts["tests"].log.endswith("E   assert 1 == 2\n")
     assert len(facts["tests"].log) == 20_000
     assert facts["style"].log == ""
@@ -198,6 +200,15 @@ async def test_failed_checks_bring_the_end_of_their_log(fake_github: FakeGitHubS
     assert facts["coverage"].conclusion == "failure"
     logs = [call for call in fake_github.github.calls if call.path.startswith("/logs/")]
     assert [call.token for call in logs] == [None], "no token goes to the host of the logs"
+
+
+async def test_only_as_many_logs_are_fetched_as_are_used(fake_github: FakeGitHubSetup) -> None:
+    head = fake_github.repo.branches["main"]
+    for number in range(4):
+        fake_github.world.add_check(fake_github.repo, head, f"part {number}", "failure", log="E   assert 1 == 2\n")
+    found = await RepositoryReader(fake_github.api(fake_github.app())).checks(head, logs=2)
+    assert [bool(check.log) for check in found] == [True, True, False, False]
+    assert len([call for call in fake_github.github.calls if call.path.startswith("/logs/")]) == 2
 
 
 async def test_checks_and_statuses_come_in_pages(fake_github: FakeGitHubSetup) -> None:
@@ -209,7 +220,7 @@ async def test_checks_and_statuses_come_in_pages(fake_github: FakeGitHubSetup) -
         fake_github.repo.statuses.append((head, f"status {number}", "success"))
     fake_github.repo.statuses.append((head, "coverage", "error"))
     checks = RepositoryReader(fake_github.api(fake_github.app()))
-    assert len(await checks.checks(head)) == 242
+    assert len(await checks.checks(head, logs=5)) == 242
     assert [check.name for check in await checks.failed_checks(head)] == ["the oldest", "coverage"]
 
 
@@ -222,7 +233,10 @@ async def test_a_log_that_has_expired_leaves_the_check(fake_github: FakeGitHubSe
         words = json.dumps({"message": "Server Error"})
         fake_github.github.faults.append(Fault(f"GET /repos/ada/sample/actions/jobs/{old.id}/logs", status, body=words))
     fake_github.world.add_check(fake_github.repo, head, "tests", "failure", log="E   assert 1 == 2\n")
-    facts = {check.name: check.log for check in await RepositoryReader(fake_github.api(fake_github.app())).checks(head)}
+    facts = {
+        check.name: check.log
+        for check in await RepositoryReader(fake_github.api(fake_github.app())).checks(head, logs=5)
+    }
     note = "app/money.py:3: unsafe"
     assert facts == {"was 404": note, "was 410": note, "tests": "E   assert 1 == 2\n"}
 
@@ -235,7 +249,7 @@ async def test_our_own_check_is_none_of_the_checks(fake_github: FakeGitHubSetup)
     theirs = fake_github.world.add_check(fake_github.repo, head, "agent-fix", "failure", app="other")
     theirs.external_id = "ca395085-040a-526b-2ce8-bdc85f692774"
     by_token = RepositoryApi(await a_token(fake_github), GIVEN, fake_github.repository)
-    assert [check.source for check in await RepositoryReader(by_token).checks(head)] == ["other"]
+    assert [check.source for check in await RepositoryReader(by_token).checks(head, logs=5)] == ["other"]
     ours.app_id = APP_ID
     by_app = RepositoryReader(fake_github.api(fake_github.app()))
     assert [check.id for check in await by_app.failed_checks(head)] == [theirs.id]

@@ -67,16 +67,21 @@ type User implements Actor { login: String! databaseId: Int }
 type Bot implements Actor { login: String! databaseId: Int }
 type Organization implements Actor { login: String! databaseId: Int }
 type PullRequestReview { databaseId: Int fullDatabaseId: BigInt }
-type PullRequestReviewComment {
+type PullRequestReviewComment implements Node & Comment {
+  id: ID! editor: Actor
   databaseId: Int fullDatabaseId: BigInt body: String! createdAt: DateTime! lastEditedAt: DateTime diffHunk: String!
   author: Actor pullRequestReview: PullRequestReview
 }
-type IssueComment implements Node { id: ID! body: String! lastEditedAt: DateTime editor: Actor }
+interface Comment { id: ID! body: String! lastEditedAt: DateTime editor: Actor }
+type IssueComment implements Node & Comment { id: ID! body: String! lastEditedAt: DateTime editor: Actor }
 """)
 
 
 _SHOWN_IMAGE = re.compile(r"!\[[^\]]*\]\(([^()\s]*)\)")
 """Attachments have an address on the rendered page that is signed."""
+
+
+_COMMENTS = {"IC", "PRRC"}
 
 
 SWITCHES = (
@@ -149,8 +154,9 @@ class Root:
         return _account(self._token.user or self._fake.world.actions)
 
     def node(self, _info: Any, id: str) -> dict[str, Any] | None:  # noqa: A002  # GitHub's name
-        if id.startswith("IC_"):
-            return next((_comment(repo, int(id[3:])) for repo in self._repos if int(id[3:]) in repo.comments), None)
+        kind, _, ident = id.partition("_")
+        if kind in _COMMENTS:
+            return next((_comment(repo, int(ident)) for repo in self._repos if int(ident) in repo.comments), None)
         found = self._thread(id)
         return _thread(*found) if found else None
 
@@ -234,8 +240,8 @@ def _account(user: User) -> dict[str, Any]:
 def _comment(repo: Repo, number: int) -> dict[str, Any]:
     comment = repo.comments[number]
     return {
-        "__typename": "IssueComment",
-        "id": f"IC_{number}",
+        "__typename": "PullRequestReviewComment" if comment.path else "IssueComment",
+        "id": f"{'PRRC' if comment.path else 'IC'}_{number}",
         "body": comment.body,
         "lastEditedAt": when(comment.updated_at) if comment.editor else None,
         "editor": _account(comment.editor) if comment.editor else None,

@@ -133,6 +133,7 @@ def inline_view(repo: Repo, number: int, comment: Comment) -> dict[str, Any]:
     return shaped(
         models.PullRequestReviewComment,
         id=comment.id,
+        node_id=f"PRRC_{comment.id}",
         body=comment.body,
         path=comment.path,
         diff_hunk="@@ -1 +1 @@",

@@ -1,13 +1,16 @@
 """Lost webhooks: polling finds what they would have reported, once, and by the same rules (R6, R7)."""
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
 from app.config.repository import DIRECTORY
 from app.jobs.trigger_log import OWN_DELIVERIES
-from app.triggers.poller import pause_between
+from app.triggers.poller import MAX_REPOSITORIES, pause_between
 from tests.support.event_harness import EventHarness
 from tests.support.github.faults import Fault
-from tests.support.github.world import User
+from tests.support.github.world import Repo, User
 
 
 async def looked(harness: EventHarness, minutes: float = 5) -> None:
@@ -24,6 +27,13 @@ async def begun(harness: EventHarness) -> None:
 
 def label(harness: EventHarness, by: User | None = None) -> None:
     harness.world.label(harness.issue, by or harness.owner, "agent-fix")
+
+
+def another_repository(harness: EventHarness, name: str, *, archived: bool = False) -> Repo:
+    repo = replace(harness.repo, id=harness.world.number(), name=name, issues={}, comments={}, archived=archived)
+    harness.world.repos[repo.id] = repo
+    harness.fake_github.installation.repositories.add(repo.id)
+    return repo
 
 
 async def test_a_label_is_found(harness: EventHarness) -> None:
@@ -162,6 +172,17 @@ async def test_an_edited_command_is_ignored(harness: EventHarness) -> None:
     assert harness.jobs() == []
 
 
+async def test_commands_that_github_dated_twice_without_an_edit_are_found(harness: EventHarness) -> None:
+    pull = harness.open_pull()
+    await begun(harness)
+    comment = harness.world.comment(harness.repo, harness.issue, harness.owner, "/agent fix it")
+    thread = harness.world.start_thread(harness.repo, pull, harness.owner, path="a", line=1, body="/agent fix the line")
+    for each in (comment, harness.repo.comments[thread.comments[0]]):
+        each.updated_at += timedelta(seconds=1)
+    await looked(harness)
+    assert sorted(job.job.task.request for job in harness.jobs()) == ["it", "the line"]
+
+
 async def test_polling_does_not_repeat_a_webhooks_command(harness: EventHarness) -> None:
     await begun(harness)
     await harness.labels()
@@ -251,6 +272,25 @@ async def test_an_installation_removed_without_a_webhook_ends_its_jobs(harness: 
     assert harness.job.row.state == "no_access"
 
 
+async def test_a_transferred_repository_ends_its_jobs_and_others_are_polled(harness: EventHarness) -> None:
+    await harness.labels()
+    second = another_repository(harness, "second")
+    harness.repo.rename("transferred")
+    harness.fake_github.installation.repositories = {second.id}
+    await looked(harness)
+    assert harness.job.row.state == "no_access"
+    assert harness.stores.poll_cursors.last_poll([second.id])
+
+
+async def test_a_renamed_repository_that_is_not_listed_keeps_its_jobs(harness: EventHarness) -> None:
+    await harness.labels()
+    harness.repo.rename("renamed")
+    cut = '{"total_count": 0, "repositories": []}'
+    harness.fake_github.github.faults.append(Fault("GET /installation/repositories", 200, cut))
+    await looked(harness)
+    assert harness.job.row.state == "queued"
+
+
 @pytest.mark.parametrize("listed", ["installations", "repositories"])
 async def test_a_list_that_was_cut_ends_no_job(harness: EventHarness, listed: str) -> None:
     await harness.labels()
@@ -304,6 +344,19 @@ async def test_a_repository_that_fails_is_polled_again(harness: EventHarness) ->
     down.times = 0
     await looked(harness)
     assert len(harness.jobs()) == 1
+
+
+@pytest.mark.parametrize(("archived", "rounds"), [(True, 1), (False, 2)])
+async def test_repositories_that_cannot_be_polled_keep_no_other_from_it(
+    harness: EventHarness, archived: bool, rounds: int
+) -> None:
+    harness.fake_github.github.faults.append(Fault("GET /repos/ada/old-.*", 403, "{}", times=1_000))
+    for number in range(MAX_REPOSITORIES):
+        another_repository(harness, f"old-{number}", archived=archived)
+    newest = another_repository(harness, "newest")
+    for _ in range(rounds):
+        await looked(harness)
+    assert harness.stores.poll_cursors.last_poll([newest.id])
 
 
 async def test_a_rate_limit_ends_the_poll(harness: EventHarness) -> None:
