@@ -14,14 +14,13 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 from app.core.errors import ConfigError, SetupError
 from app.core.patch import Tree
 from app.sandbox.base import SetupPlan
 from app.sandbox.egress.allow_list import parse_rule
 from app.sandbox.setup.declared.python_metadata import read_ini
-from app.sandbox.setup.ecosystems.base import InstallStep, SetupChoice
+from app.sandbox.setup.ecosystems.base import InstallStep, SetupChoice, https_host
 from app.sandbox.setup.ecosystems.compiled import (
     GO_ENVIRONMENT,
     GO_MANIFESTS,
@@ -106,7 +105,7 @@ async def plan_setup(
     hosts = _public_hosts(extra_hosts)
     files = ManifestFiles(tree)
     tools = {name: path for name in SYSTEM_TOOLS if (path := find_tool(name)) is not None}
-    steps = detect(files, frozenset(tools), python, choice)
+    steps = detect(files, frozenset(tools), python, choice, hosts)
     if commands is not None:
         steps = [_configured(files, commands, steps, python)]
     steps += submodule_install_steps(files, hosts)
@@ -161,12 +160,12 @@ async def plan_tools(
 
 
 def detect(
-    files: ManifestFiles, tools: frozenset[str], python: Path, choice: SetupChoice = DETECTED
+    files: ManifestFiles, tools: frozenset[str], python: Path, choice: SetupChoice, hosts: Collection[str]
 ) -> list[InstallStep]:
-    """Every ecosystem's answer, in a fixed order."""
+    """Every ecosystem's answer, in a fixed order. `hosts` are those of `network:`."""
     return [
         *python_install_steps(files, python, choice),
-        *node_install_steps(files, tools, choice),
+        *node_install_steps(files, tools, choice, hosts),
         *rust_install_steps(files, tools),
         *go_install_steps(files, tools),
         *java_install_steps(files, tools),
@@ -274,12 +273,12 @@ MAX_NAMED = 5
 def submodule_install_steps(files: ManifestFiles, hosts: Collection[str]) -> list[InstallStep]:
     """`hosts` are those that the configuration allows for the set-up."""
     addresses = _addresses(files)
-    allowed = {path: addresses[path] for path in files.gitlinks if _host(addresses.get(path, "")) in hosts}
+    allowed = {path: addresses[path] for path in files.gitlinks if https_host(addresses.get(path, "")) in hosts}
     empty = [path for path in files.gitlinks if path not in allowed]
     found = []
     if empty:
         names = ", ".join(empty[:MAX_NAMED])
-        hosts_left = sorted({host for path in empty if (host := _host(addresses.get(path, "")))})
+        hosts_left = sorted({host for path in empty if (host := https_host(addresses.get(path, "")))})
         wanted = f"does not name {', '.join(hosts_left)}" if hosts_left else "allows no https host for them"
         note = f"{names}: submodules stay empty, because `network:` {wanted}"
         found.append(InstallStep("git", notes=(note,)))
@@ -299,16 +298,6 @@ def submodule_install_steps(files: ManifestFiles, hosts: Collection[str]) -> lis
 def _addresses(files: ManifestFiles) -> dict[str, str]:
     modules = read_ini("\n".join(line.strip() for line in files.text(".gitmodules").splitlines())).values()
     return {module["path"]: module["url"] for module in modules if "path" in module and "url" in module}
-
-
-def _host(address: str) -> str:
-    try:
-        parts = urlsplit(address)
-        port = parts.port
-    except ValueError:
-        return ""
-    plain = parts.scheme == "https" and port is None and parts.username is None
-    return (parts.hostname or "") if plain else ""
 
 
 def fetch_command(path: str, address: str, commit: str) -> str:

@@ -67,7 +67,12 @@ class Projects:
         self._index = index
 
     async def set_up(
-        self, files: Mapping[str, str], *, committed: date | None = None, versions: tuple[str, ...] = (OWN,)
+        self,
+        files: Mapping[str, str],
+        *,
+        committed: date | None = None,
+        versions: tuple[str, ...] = (OWN,),
+        network: tuple[str, ...] = (),
     ) -> ChosenSetup:
         content = {path: text.encode() for path, text in files.items()}
         pythons = {version: interpreter(self.directory, version) for version in versions}
@@ -82,7 +87,7 @@ class Projects:
 
         today = datetime.now(UTC).date()
         setup = ProjectSetup(
-            SetupProject(MemoryTree(content), lambda: committed or today, "scope"),
+            SetupProject(MemoryTree(content), lambda: committed or today, "scope", network=network),
             UnsandboxedProvider(self.directory / "jobs", path=f"{self.directory}:{os.environ['PATH']}"),
             tools,
             filler(content),
@@ -135,6 +140,25 @@ async def test_a_dependency_by_git_ssh_is_left_out_and_named(projects: Projects)
     chosen = await projects.set_up(files)
     assert results(chosen) == [("manifests", 1, 0)]
     assert chosen.plan.notes == (f"secret is left out, as it can only be had from git ({ADDRESS})",)
+
+
+async def test_a_dependency_from_git_of_an_allowed_host_is_tried_before_it_is_left_out(projects: Projects) -> None:
+    package = {
+        "name": "a",
+        "dependencies": {"near": "file:near", "far": "git+https://forge.invalid/a/far.git"},
+        "scripts": {"test": "node --test"},
+    }
+    files = {
+        "package.json": json.dumps(package),
+        "near/package.json": '{"name": "near", "version": "1.0.0"}',
+        "near/index.js": "module.exports = 1\n",
+        "test/a.test.js": "require('node:test')('a', () => require('node:assert').equal(require('near'), 1))\n",
+    }
+    chosen = await projects.set_up(files, network=("forge.invalid",))
+    assert results(chosen) == [("manifests", 1, 0)]
+    assert chosen.plan.notes == ()
+    assert "ls-remote" in projects.output.decode()
+    assert "\nfar cannot be had here, and is left out" in projects.output.decode()
 
 
 async def test_the_runner_behind_a_script_that_also_lints(projects: Projects) -> None:

@@ -537,7 +537,7 @@ async def test_public_submodules_are_fetched_where_their_host_is_opened() -> Non
 
 async def test_dependencies_from_git_are_left_out_and_said(tmp_path: Path) -> None:
     package = {
-        "dependencies": {"plain": "^1.0.0", "alias": "npm:plain@1", "local": "file:../x"},
+        "dependencies": {"plain": "^1.0.0", "alias": "npm:plain@1", "local": "file:../x", "up": "../lib"},
         "devDependencies": {"secret": "git+ssh://git@forge.test/a/b.git", "short": "owner/name#v1", "plain2": "1.x"},
     }
     setup = await plan({"package.json": json.dumps(package), "package-lock.json": "{}"})
@@ -553,6 +553,31 @@ async def test_dependencies_from_git_are_left_out_and_said(tmp_path: Path) -> No
     written = json.loads((tmp_path / "package-lock.json").read_text())["packages"]
     assert written.keys() == {"", "node_modules/plain"}
     assert written[""]["devDependencies"] == {"plain2": "1.x"}
+
+
+@pytest.mark.parametrize(
+    ("address", "hosts", "left_out"),
+    [
+        ("../lib", (), False),
+        ("./vendor", (), False),
+        ("owner/name#v1:2", (), True),
+        ("owner/name#v1:2", ("github.com",), False),
+        ("gitlab:owner/name", ("github.com",), True),
+        ("gitlab:owner/name", ("gitlab.com",), False),
+        ("git+https://forge.test/a/b.git#v1", ("forge.test",), False),
+        ("https://forge.test/a/b.git", ("forge.test",), False),
+        ("https://forge.test/a/b.git", ("other.test",), True),
+        ("git+ssh://git@forge.test/a/b.git", ("forge.test",), True),
+        ("git@forge.test:a/b.git", ("forge.test", "github.com"), True),
+        ("git://forge.test/a/b.git", ("forge.test",), True),
+    ],
+)
+async def test_a_dependency_from_git_is_left_out_unless_its_host_is_allowed(
+    address: str, hosts: tuple[str, ...], *, left_out: bool
+) -> None:
+    package = {"dependencies": {"a": address, "b": "1"}}
+    notes = (await plan({"package.json": json.dumps(package)}, hosts=hosts)).notes
+    assert notes == ((f"a is left out, as it can only be had from git ({address})",) if left_out else ())
 
 
 async def test_packages_are_resolved_as_of_a_date() -> None:

@@ -4,6 +4,7 @@ import shlex
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from urllib.parse import urlsplit
 
 ABSENT = " cannot be had here, and is left out"
 """What ends a line of a set-up's output that begins with a dependency's name."""
@@ -56,6 +57,17 @@ def not_installed(client: str, needed: str, tool: str) -> InstallStep:
 def inside(root: str, command: str) -> str:
     """The command in the directory `root` (`""` or `"server/"`)."""
     return f"cd {shlex.quote(root)} && {command}" if root else command
+
+
+def https_host(address: str) -> str:
+    """The host of a repository's address; empty if it is not asked by https at the usual port, without a user."""
+    try:
+        parts = urlsplit(address)
+        port = parts.port
+    except ValueError:
+        return ""
+    plain = parts.scheme == "https" and port is None and parts.username is None
+    return (parts.hostname or "") if plain else ""
 
 
 @cache

@@ -11,7 +11,15 @@ from app.core.text import words
 from app.sandbox.base import ENV
 from app.sandbox.setup.declared.ci import ci_jobs
 from app.sandbox.setup.declared.commands import simple_commands
-from app.sandbox.setup.ecosystems.base import ABSENT, InstallStep, SetupChoice, inside, not_installed, program
+from app.sandbox.setup.ecosystems.base import (
+    ABSENT,
+    InstallStep,
+    SetupChoice,
+    https_host,
+    inside,
+    not_installed,
+    program,
+)
 from app.sandbox.setup.manifests import NOT_THE_PROJECT, ManifestFiles, is_member, project_roots, table, texts
 from app.sandbox.setup.package_tools import NODE_TOOLS
 
@@ -50,7 +58,11 @@ _AT_INSTALL = words("preinstall install postinstall prepublish preprepare prepar
 _CARRIED = re.compile(r"^(?:yarnPath|plugins):", re.MULTILINE)
 _LOCK_VERSION = re.compile(r"^lockfileVersion: *'?(\d+)", re.MULTILINE)
 _PACKAGE_MANAGER = re.compile(r"(bun|pnpm|yarn)@\d+\.\d+\.\d+")
-_GIT = re.compile(r"git(?:\+|:|@|hub:)|gitlab:|bitbucket:|gist:|ssh:|https?://.*\.git(?:#|$)|[\w.-]+/[\w.-]+(?:#.*)?$")
+_GIT = re.compile(
+    r"git(?:\+|:|@|hub:)|gitlab:|bitbucket:|gist:|ssh:|https?://.*\.git(?:#|$)|(?!\.)[\w.-]+/[\w.-]+(?:#.*)?$"
+)
+_GIT_HOSTS = {"bitbucket": "bitbucket.org", "gist": "gist.github.com", "github": "github.com", "gitlab": "gitlab.com"}
+"""Hosts that npm has short names for; without one it means GitHub."""
 _LEAVE_OUT_PLACE = "/tmp/leave-out.js"  # noqa: S108  # inside, while the set-up lasts: no part of its result
 # Test runners must not wait for keys; these packages would download binaries from hosts that are not package indexes.
 NODE_ENVIRONMENT = (
@@ -91,16 +103,21 @@ class NodeInstall:
     before: str
     members: tuple[str, ...]
 
-    def commands(self, absent: Collection[str]) -> tuple[str, ...]:
+    def commands(self, absent: Collection[str], allowed: Collection[str]) -> tuple[str, ...]:
         """The install command, after one that brings its package manager if this machine has none.
 
         If it fails, it is tried without the packages' own scripts, which may want to download more, then without the
         lock file, with the packages of its time, and in the end without the development dependencies that no index has.
+        `absent` are dependencies that are left out at once, and `allowed` those from git that are left out at the end.
         """
-        forget = (f"node -e {shlex.quote(program('node_forget.js'))} {shlex.join(absent)}",) if absent else ()
+        forget = (_forget(absent),) if absent else ()
         attempts = self._attempts(frozen=not absent)
         last = shlex.quote(attempts.last or attempts.commands[-1])
-        install = f"{' || '.join(attempts.commands)} || node {_LEAVE_OUT_PLACE} {last} {shlex.quote(ABSENT)}"
+        relaxed = f"node {_LEAVE_OUT_PLACE} {last} {shlex.quote(ABSENT)}"
+        install = " || ".join((*attempts.commands, relaxed))
+        if allowed:
+            named = " ".join(shlex.quote(f"{name}{ABSENT}") for name in allowed)
+            install += f" || {{ {_forget(allowed)} && printf '%s\\n' {named} && {relaxed}; }}"
         leave_out = f"printf %s {shlex.quote(program('node_leave_out.js'))} > {_LEAVE_OUT_PLACE}"
         return tuple(inside(self.root, command) for command in (*forget, *attempts.bring, leave_out, install))
 
@@ -179,7 +196,10 @@ class NodeInstall:
         return found[0] if found and found[1] == tool else ""
 
 
-def node_install_steps(files: ManifestFiles, tools: Collection[str], choice: SetupChoice) -> list[InstallStep]:
+def node_install_steps(
+    files: ManifestFiles, tools: Collection[str], choice: SetupChoice, hosts: Collection[str]
+) -> list[InstallStep]:
+    """`hosts` are those that the configuration allows: what comes from git there is tried, other git is left out."""
     found: list[InstallStep] = []
     for root in project_roots(files, ["package.json"]):
         install = NodeInstall(files, root, tools, choice.before, workspace_members(files, root))
@@ -193,11 +213,12 @@ def node_install_steps(files: ManifestFiles, tools: Collection[str], choice: Set
             continue
         node = (_bring_node(choice.node),) if choice.node and not found else ()
         others = (f"{_GLOBAL} {programs} || echo 'what CI installs beside it cannot be had'",) if programs else ()
-        absent = _from_git(packages[0])
+        git = _from_git(packages[0])
+        absent = {name: where for name, where in git.items() if https_host(_git_address(where)) not in hosts}
         found.append(
             InstallStep(
                 "npm",
-                commands=(*node, *install.commands(absent), *others),
+                commands=(*node, *install.commands(absent, [name for name in git if name not in absent]), *others),
                 short=(*node, *install.short()),
                 tools=("node",),
                 manifests=install.manifests(),
@@ -245,6 +266,19 @@ def workspace_members(files: ManifestFiles, root: str) -> tuple[str, ...]:
 
 def _package_directories(files: ManifestFiles) -> Iterator[str]:
     return (path.removesuffix("package.json") for path in files if path.endswith("/package.json"))
+
+
+def _forget(names: Collection[str]) -> str:
+    """The command that takes dependencies out of the manifest and npm's lock."""
+    return f"node -e {shlex.quote(program('node_forget.js'))} {shlex.join(sorted(names))}"
+
+
+def _git_address(wanted: str) -> str:
+    """The URL that a dependency from git is asked from."""
+    short, colon, path = wanted.partition("#")[0].partition(":")
+    if not colon:
+        short, path = "github", short
+    return f"https://{_GIT_HOSTS[short]}/{path}" if short in _GIT_HOSTS else wanted.removeprefix("git+")
 
 
 def _from_git(package: Mapping[str, Any]) -> dict[str, str]:
