@@ -9,6 +9,7 @@ from app.core.globs import glob_expression
 from app.repo.index.ranking import STOP_WORDS, kind_of
 from app.repo.index.terms import identifiers, terms
 from app.sandbox.base import Sandbox
+from app.sandbox.changes import LITTER_DIRECTORIES
 
 # Searches for a description: files with the rarest of its words, and their most relevant lines.
 #
@@ -97,21 +98,13 @@ _MAX_LINES = 60
 _LINES_PER_FILE = 8
 _MAX_NAMES = 12
 _MAX_LINE_LENGTH = 240
-_SKIPPED = (
-    ".git",
-    "node_modules",
-    "__pycache__",
-    ".venv",
-    "venv",
-    ".tox",
-    ".mypy_cache",
-    ".pytest_cache",
-    ".ruff_cache",
-)
-
+_SKIPPED = (".git", "venv", *sorted(LITTER_DIRECTORIES))
+"""Names of directories that are neither searched nor listed. A patch may have a new `venv`, but not the others."""
+PRUNE_GENERATED = "\\( {} \\) -prune".format(" -o ".join(f"-name {name}" for name in _SKIPPED))
+"""As words of find in a shell script."""
 _EXCLUDED = [f"--exclude-dir={name}" for name in _SKIPPED]
 _GREP = 'flags=$1 pattern=$2 most=$3; shift 3; grep -rnIZ "$flags" "$@" -e "$pattern" . | head -c "$most"'
-_FIND = "find . \\( {} \\) -prune -o -type f -print0".format(" -o ".join(f"-name {name}" for name in _SKIPPED))
+_FIND = f"find . {PRUNE_GENERATED} -o -type f -print0"
 _FILES_OF_WORDS = (
     'most=$1 words=$2; shift 2; for word in $words; do grep -rlIZi "$@" -e "$word" . | head -c "$most"; '
     "printf '\\0=\\0'; done"

@@ -53,10 +53,10 @@ tail -c 1 -- "$p"
 tail -n "+$2" -- "$p" | head -n "$3" | head -c "$4"
 """
 )
-_LIST = """
+_LIST = f"""
 cd -- "$1" || exit 47
-find . -mindepth 1 -maxdepth 2 \\( -name .git -o -name node_modules -o -name __pycache__ -o -name .venv \\) -prune \
-    -exec printf '%s/ (not listed)\\0' {} + -o -type d -exec printf '%s/\\0' {} + -o -print0
+find . -mindepth 1 -maxdepth 2 {search.PRUNE_GENERATED} \
+    -exec printf '%s/ (not listed)\\0' {{}} + -o -type d -exec printf '%s/\\0' {{}} + -o -print0
 """
 # Written to a temporary file and renamed, so that a crash leaves the old or the new file. For a link the target is
 # written, the mode is kept, and `mv` never moves *into* a directory.

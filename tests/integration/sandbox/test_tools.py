@@ -11,6 +11,7 @@ from app.agent.actions import Action, BashAction, EditAction, SearchAction, View
 from app.agent.tools import LARGEST, AgentTools, ToolLimits, ToolResult, write_file
 from app.sandbox.base import Sandbox, SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
+from app.sandbox.changes import LITTER_DIRECTORIES
 from tests.support.recorded_progress import ListProgress
 
 FILES: dict[str, bytes] = {
@@ -349,6 +350,16 @@ async def test_a_search_that_takes_too_long_is_given_up(tools: Tools) -> None:
     done = await tools.do(SearchAction(query="(a+)+$x{1,9999}"), seconds=0.1)
     assert done.outcome == "failed"
     assert "stopped after 1 s" in done.text
+
+
+async def test_generated_directories_are_named_but_neither_listed_nor_searched(tools: Tools) -> None:
+    names = sorted({"venv", *LITTER_DIRECTORIES})
+    for name in names:
+        await write_file(tools.sandbox, f"{name}/inner/needle.txt", b"needle_of_a_build\n")
+    assert "Nothing matches" in (await tools.do(SearchAction(query="needle_of_a_build"))).text
+    assert "Nothing matches" in (await tools.do(SearchAction(query="needle.txt"))).text
+    rows = (await tools.do(ViewAction(path="."))).text.split("\n")
+    assert [name for name in names if f"{name}/ (not listed)" not in rows] == []
 
 
 async def test_a_search_for_a_name_with_many_stars_ends(tools: Tools) -> None:
