@@ -97,7 +97,9 @@ class Worker:
         """Sweep in the background, because a large tree takes time. Failures are logged."""
         if self._sweeping is not None and self._sweeping.done():
             done, self._sweeping = self._sweeping, None
-            done.result()
+            if error := done.exception():
+                text = type(error).__name__ if isinstance(error, SQLAlchemyError) else error  # may show the password
+                logger.error("the sweep failed: %s", text)
         if self._sweeping is None and monotonic() - self._swept_at >= self._intervals.sweep:
             self._swept_at = monotonic()
             settings, store = self._server_context.settings, self._server_context.job_store()

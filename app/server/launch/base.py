@@ -69,9 +69,12 @@ class ChildProcesses:
 
     async def start(self, claim: JobClaim) -> JobHandle:
         words = (sys.executable, "-I", "-m", "app.server.job_process", claim.job, str(claim.epoch), claim.owner)
-        return await asyncio.create_subprocess_exec(
-            *words, env=self._environment, cwd="/", stdin=asyncio.subprocess.DEVNULL
-        )
+        try:
+            return await asyncio.create_subprocess_exec(
+                *words, env=self._environment, cwd="/", stdin=asyncio.subprocess.DEVNULL
+            )
+        except OSError as error:  # too many processes or open files, or no memory
+            raise LaunchError(f"Its process cannot be started: {error.strerror}.") from error
 
     async def running(self) -> Sequence[tuple[JobClaim, JobHandle]]:
         return ()
@@ -114,7 +117,7 @@ logger = logging.getLogger(__name__)
 
 
 class LaunchError(AgentFixError):
-    """The cluster does not start or list jobs now; the message says why."""
+    """This machine or the cluster does not start or list jobs now; the message says why."""
 
     exit_code = ExitCode.OUTPUT
     repeatable = True

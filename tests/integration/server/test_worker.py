@@ -13,9 +13,9 @@ from sqlalchemy.exc import OperationalError
 from app.config.settings import Settings
 from app.core.errors import ExitCode
 from app.jobs.queue import LEASE, JobClaim
-from app.jobs.store import JobRow
+from app.jobs.store import JobRow, JobStore
 from app.server.context import ServerContext
-from app.server.launch.base import JobHandle
+from app.server.launch.base import ChildProcesses, JobHandle, LaunchError
 from app.server.worker import Intervals, Worker
 from tests.support.server_jobs import START, issue_ref, job, job_context, trigger
 
@@ -197,3 +197,28 @@ async def test_an_unreachable_database_is_retried(background: BackgroundWorker) 
     async with background.working():
         await background.until(lambda: len(background.processes) == 1)
     assert not away
+
+
+async def test_a_process_that_cannot_be_started_is_a_launch_error(tmp_path: Path) -> None:
+    too_long = {"NAME": "x" * (1 << 22)}  # the kernel refuses it: E2BIG
+    launcher = ChildProcesses(Settings(state=tmp_path, environment=too_long))
+    with pytest.raises(LaunchError, match="cannot be started: Argument list too long"):
+        await launcher.start(JobClaim("a", 1, launcher.owner, resumed=False))
+
+
+async def test_a_failed_sweep_is_logged_and_the_worker_goes_on(
+    background: BackgroundWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Incomplete(JobStore):
+        """A store whose library is gone."""
+
+        def get(self, job_id: str) -> JobRow | None:
+            raise ModuleNotFoundError(f"No module named {job_id!r}")
+
+    context = background.server_context
+    (context.settings.state / "sandboxes" / "left").mkdir(parents=True)
+    context.__dict__["job_store"] = lambda: Incomplete(context.engine, context.clock)
+    async with background.working():
+        await background.until(lambda: "the sweep failed: No module named 'left'" in caplog.messages)
+        background.admit("a", 1)
+        await background.until(lambda: len(background.processes) == 1)
