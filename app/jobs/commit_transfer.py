@@ -63,13 +63,11 @@ class CommitTransfer:
         self._largest = largest
 
     def request(self, repository: int, commit: str) -> None:
-        """Request a commit, or renew the request; a refused commit is tried again."""
-        now, this = self._now(), _is(repository, commit)
+        """Request a commit, or renew the request."""
+        now = self._now()
         with writing(self.engine) as db:
             _insert(db, repository, commit, now)
-            db.execute(transfers.update().where(this).values(used_at=now))
-            again = transfers.update().where(this, transfers.c.state == "refused")
-            db.execute(again.values(state="wanted", reason="", failures=0, requested_at=now))
+            db.execute(transfers.update().where(_is(repository, commit)).values(used_at=now))
 
     def requested(self, limit: int = 100) -> list[WantedCommit]:
         """Requests that nobody has filled yet, oldest first."""
@@ -109,19 +107,22 @@ class CommitTransfer:
     def unpack_into(self, store: GitStore, repository: int, commit: str) -> bool:
         """Unpack a transferred commit into the store; False if it has not arrived and must be requested.
 
-        Raises CommitTransferError if the request was refused.
+        Raises CommitTransferError if the request was refused, and forgets that: the next request is a new one.
         """
         store.ensure()
         if store.keeps(commit):
             return True
+        this = _is(repository, commit)
         with writing(self.engine) as db:
-            query = transfers.update().where(_is(repository, commit)).values(used_at=self._now()).returning(transfers)
+            refused = transfers.delete().where(this, transfers.c.state == "refused").returning(transfers.c.reason)
+            refusal = db.execute(refused).scalar()
+            query = transfers.update().where(this).values(used_at=self._now()).returning(transfers)
             row = db.execute(query).mappings().first()
-        if row is None or row["state"] == "wanted":
-            return False
-        if row["state"] == "refused":
-            reason, _, hint = row["reason"].partition("\n")
+        if refusal is not None:
+            reason, _, hint = refusal.partition("\n")
             raise CommitTransferError(reason, hint=hint)
+        if row is None or row["state"] != "there":
+            return False
         try:
             store.unpack(commit, self._read(row["pack"], row["chunks"], row["digest"]))
             if row["log"]:

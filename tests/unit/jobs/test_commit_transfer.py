@@ -236,6 +236,7 @@ def test_too_large_commit_is_refused_and_reported_to_the_worker(
     with pytest.raises(CommitTransferError, match="too much to send") as caught:
         post.unpack_into(theirs, REPOSITORY, commit)
     assert "state directory" in caught.value.hint
+    assert not post.unpack_into(theirs, REPOSITORY, commit), "the next job does not meet the old refusal"
     post.request(REPOSITORY, commit)
     assert [effect.commit for effect in post.requested()] == [commit], "asked for again, it is tried again"
 
