@@ -38,6 +38,7 @@ from app.publish.publisher import JobFinalizer, Publisher
 from app.publish.secret_scan import SecretScan
 from app.publish.status_text import KEPT_ON_SERVER
 from app.publish.status_updater import StatusUpdater
+from app.repo.git_store import GitError
 from app.repo.index.ranking import MAX_COMMITS
 from app.server.context import ServerContext
 from app.triggers.loops import TriggerLoops
@@ -61,7 +62,7 @@ class PublisherContext:
     status_updater: StatusUpdater
 
     async def fill_commit_transfers(self) -> int:
-        """Pack base commits for workers on other machines; returns how many."""
+        """Pack base commits for workers on other machines; returns how many. One that fails does not stop the rest."""
         wanted = await asyncio.to_thread(self.server_context.transfers.requested)
         return sum([await asyncio.to_thread(self._fill, each) for each in wanted])
 
@@ -83,13 +84,22 @@ class PublisherContext:
         return 0
 
     def _fill(self, wanted: WantedCommit) -> bool:
-        """Pack one commit; False if it still has to be fetched."""
-        mirror = self.server_context.mirror(wanted.repository)
-        mirror.ensure()
-        if not mirror.keeps(wanted.commit):
+        """Pack one commit; False if it still has to be fetched, or cannot be sent."""
+        mirror, transfers = self.server_context.mirror(wanted.repository), self.server_context.transfers
+        try:
+            mirror.ensure()
+            if not mirror.keeps(wanted.commit):
+                return False
+            past = mirror.log(wanted.commit, MAX_COMMITS)
+            transfers.fill(wanted.repository, wanted.commit, mirror.pack(wanted.commit), log=past)
+        except AgentFixError as error:
+            logger.warning("commit %s of repository %s: %s", wanted.commit[:12], wanted.repository, error.message)
             return False
-        past = mirror.log(wanted.commit, MAX_COMMITS)
-        self.server_context.transfers.fill(wanted.repository, wanted.commit, mirror.pack(wanted.commit), log=past)
+        except GitError as error:
+            logger.warning("commit %s of repository %s: %s", wanted.commit[:12], wanted.repository, error)
+            reason = f"Commit {wanted.commit[:12]} cannot be packed: {error}."
+            transfers.refuse(wanted.repository, wanted.commit, reason)
+            return False
         return True
 
 
