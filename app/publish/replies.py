@@ -84,11 +84,9 @@ def no_job() -> str:
     return reply("No job has run here yet.", "/agent fix")
 
 
-def message_noted(state: JobState) -> str:
-    """The reply to a message for a job that does not read at this moment."""
-    if state == "awaiting_approval":
-        return reply("Noted. The job reads it once the plan is approved.", "/agent approve")
-    return reply("Noted. The agent will see this when the job resumes.")
+def message_noted() -> str:
+    """The reply to a message for a job whose plan is waiting for approval."""
+    return reply("Noted. The job reads it once the plan is approved.", "/agent approve")
 
 
 def no_prompt(problem: str) -> str:

@@ -91,8 +91,8 @@ class MessageFeed:
     job: str
 
     async def since(self, seq: int) -> tuple[UserMessage, ...]:
-        messages = await asyncio.to_thread(self.server_context.messages.since, self.job, seq, "steer")
-        return tuple(UserMessage(seq=each.seq, author=each.who, text=each.text) for each in messages)
+        messages = await asyncio.to_thread(self.server_context.messages.since, self.job, seq, "steer", "continue")
+        return tuple(UserMessage(seq=each.seq, author=each.who, text=each.text) for each in messages if each.text)
 
 
 class ServerApprover(Approver):

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 from app.jobs.context import reaction_target
 from app.jobs.store import JobQueries, JobWithContext
@@ -22,6 +23,8 @@ from app.triggers.events import Assigned, LabelAdded, ProgramCommand
 from app.triggers.job_creator import JobCreator, StateChanged
 from app.triggers.stores import ServerDefaults, Stores
 
+_WRITTEN: Final = {"prompt": "with", "extra": "--budget"}
+"""How options are written whose fields have other names."""
 Outcome = str | TriggerAnswer
 """The outcome of a trigger that is stored already, or an answer that is still to be posted and stored."""
 
@@ -118,6 +121,16 @@ def refuse_while_paused(facts: EventFacts) -> Reply | None:
     if facts.state.job_state != "paused":
         return None
     return Reply(rule="busy", text="The job is paused.", suggestion="/agent continue --budget +3")
+
+
+def refuse_options(facts: EventFacts, *changeable: str) -> Reply | None:
+    """A job that has begun keeps its settings, except the changeable ones."""
+    given = facts.command.options.model_dump(exclude_defaults=True) if facts.command else {}
+    names = [_WRITTEN.get(name, f"--{name}") for name in given if name not in changeable]
+    if not names:
+        return None
+    text = f"`{names[0]}` cannot change a job that has begun, so nothing was done. Leave it out, or start again."
+    return Reply(rule="busy", text=text, suggestion=f"/agent retry {names[0]} …")
 
 
 def refuse_pull_requests_of_others(facts: EventFacts) -> Reply | None:

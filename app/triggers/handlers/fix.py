@@ -15,6 +15,7 @@ from app.triggers.handlers.base import (
     CommandHandler,
     Outcome,
     refuse_beside_a_job,
+    refuse_options,
     refuse_while_paused,
     refused,
     when_idle,
@@ -40,7 +41,15 @@ def _aim_of_review(facts: EventFacts) -> RequestAim:
 
 
 def _refuse(facts: EventFacts) -> Decision | None:
-    return refuse_while_paused(facts) or refuse_beside_a_job(facts)
+    if refusal := refuse_while_paused(facts) or refuse_beside_a_job(facts):
+        return refusal
+    # What is written while a job is published goes to the next job.
+    reads = facts.state.working and not (facts.job and facts.job.handed_over)
+    return refuse_options(facts) if reads else None
+
+
+def _refuse_message(facts: EventFacts) -> Decision | None:
+    return refuse_options(facts, "budget") if facts.state.job_state == "needs_input" else _refuse(facts)
 
 
 async def _run(call: CommandCall) -> Outcome:
@@ -67,7 +76,7 @@ async def _send(call: CommandCall) -> Outcome:
     await asyncio.to_thread(_store, call, text)
     outcome = f"steer {job.job.id}"
     if job.row.state == "awaiting_approval":
-        return TriggerAnswer(outcome, replies.message_noted(job.row.state))
+        return TriggerAnswer(outcome, replies.message_noted())
     await asyncio.to_thread(call.stores.triggers.record, call.context.trigger, outcome, job.job.id)
     return outcome
 
@@ -125,6 +134,6 @@ def _why_not_revise(facts: EventFacts) -> str | None:
 
 
 FIX = CommandHandler(_run, aim=_aim, starts=when_idle, refuse=_refuse, asks_for_work=True)
-STEER = CommandHandler(_run, aim=_aim_of_message, starts=when_idle, refuse=_refuse, asks_for_work=True)
+STEER = CommandHandler(_run, aim=_aim_of_message, starts=when_idle, refuse=_refuse_message, asks_for_work=True)
 REVISE = CommandHandler(_run, aim=_aim_of_review, ignore=_ignore_review, refuse=_refuse, asks_for_work=True)
 ASK = CommandHandler(_run)

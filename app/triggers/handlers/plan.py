@@ -14,6 +14,7 @@ from app.triggers.handlers.base import (
     CommandHandler,
     Outcome,
     refuse_beside_a_job,
+    refuse_options,
     refuse_while_paused,
     refused,
     status_address,
@@ -42,7 +43,9 @@ def _starts_planned_work(facts: EventFacts) -> bool:
 def _refuse_approval(facts: EventFacts) -> Decision | None:
     if busy := refuse_beside_a_job(facts):
         return busy
-    if facts.state.job_state == "awaiting_approval" or facts.state.planned:
+    if facts.state.job_state == "awaiting_approval":
+        return refuse_options(facts, "budget")
+    if facts.state.planned:
         return None
     return Reply(rule="nothing_to_act_on", text="No plan is waiting for approval.", suggestion="/agent plan")
 
@@ -56,8 +59,8 @@ async def _approve(call: CommandCall) -> Outcome:
         text = await asyncio.to_thread(_newest_plan, call, plan, editor)
         return await asyncio.to_thread(resume, call, "approve", text)
     plan = plan or render_plan_file(Plan.model_validate((job.row.result or {})["plan"]))
-    begin = request.model_copy(update={"text": request.text or job.job.task.request})
-    return await call.job_creator.start(as_before(begin, job.job), call.context, plan_file=plan)
+    text = "\n\n".join(part for part in (job.job.task.request, request.text) if part)
+    return await call.job_creator.start(as_before(request, job.job), call.context, text=text, plan_file=plan)
 
 
 async def _edited_plan(call: CommandCall) -> tuple[str, str] | TriggerAnswer:

@@ -1,4 +1,7 @@
-"""`continue`: a paused job resumes where it stopped, with more budget if the command says so."""
+"""`continue`: a paused job resumes where it stopped, with more budget if the command says so.
+
+`approve` and answers resume a job too, and may set its budget.
+"""
 
 import asyncio
 
@@ -6,12 +9,12 @@ from app.jobs.job_actions import raised_budget
 from app.jobs.trigger_log import JobMessage, MessageKind
 from app.publish import replies
 from app.triggers.decisions import EventFacts, Reply, TriggerAnswer
-from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome
+from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome, refuse_options
 
 
 def _refuse(facts: EventFacts) -> Reply | None:
     if facts.state.job_state == "paused":
-        return None
+        return refuse_options(facts, "budget", "extra")
     return Reply(rule="nothing_to_act_on", text="No job is paused.", suggestion="/agent status")
 
 
@@ -24,15 +27,23 @@ async def _run(call: CommandCall) -> Outcome:
 
 
 def resume(call: CommandCall, kind: MessageKind, text: str) -> Outcome:
-    """Resume the job, and store the message and the trigger with it. Blocking."""
-    job, trigger, options, changed = call.job, call.context.trigger, call.request.options, None
+    """Resume the job, and store the message and the trigger with it. Blocking.
+
+    The text of an approval is its plan, so what else was written with it becomes a message of its own.
+    """
+    job, trigger, options, budget = call.job, call.context.trigger, call.request.options, call.job.job.budget
     outcome = f"{kind} {job.job.id}"
     call.acknowledge()
     if kind == "continue":
-        raised = raised_budget(job, options.budget, options.extra)
-        changed = job.job.model_copy(update={"budget": raised})
-    message = JobMessage(kind, trigger.key, trigger.login, text)
-    if call.stores.queue.resume(job.job.id, changed, message=message, trigger=trigger, outcome=outcome):
+        budget = raised_budget(job, options.budget, options.extra)
+    elif options.budget is not None:
+        budget = budget.model_copy(update={"usd": options.budget})
+    if kind == "approve" and call.request.text:
+        message = {"key": f"{trigger.key}/text", "who": trigger.login, "text": call.request.text}
+        call.stores.messages.add(job.job.id, "steer", **message)
+    changed = job.job.model_copy(update={"budget": budget})
+    stored = JobMessage(kind, trigger.key, trigger.login, text)
+    if call.stores.queue.resume(job.job.id, changed, message=stored, trigger=trigger, outcome=outcome):
         return outcome
     if call.stores.triggers.decided(trigger.key):
         return "decided before"

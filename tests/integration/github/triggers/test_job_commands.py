@@ -93,7 +93,7 @@ async def test_messages_during_publication_go_to_the_next_job(harness: EventHarn
     assert claim is not None
     harness.stores.queue.hand_over(claim, {"exit_status": "pr_updated"})
     harness.hooks.held = True
-    await harness.says("/agent and the tests", pull)
+    await harness.says("/agent and the tests --attempts 2", pull)
     harness.hooks.held = False
     (held,) = [each for each in harness.world.deliveries if each.status == 0]
     await harness.hooks.attempt(held)
@@ -101,7 +101,7 @@ async def test_messages_during_publication_go_to_the_next_job(harness: EventHarn
     assert (len(harness.jobs()), harness.said()) == (1, [])
     harness.ends("pr_updated")
     await harness.wait_until_handled()
-    assert [job.job.task.request for job in harness.jobs()] == ["it", "and the tests"]
+    assert [(job.job.task.request, job.job.attempts) for job in harness.jobs()] == [("it", 1), ("and the tests", 2)]
 
 
 async def test_a_second_label_only_answers(harness: EventHarness) -> None:
@@ -118,6 +118,38 @@ async def test_an_approval_sets_the_job_on_its_way(harness: EventHarness) -> Non
     await harness.says("/agent approve")
     assert [(each.kind, each.text) for each in harness.said()] == [("approve", "")]
     assert harness.job.row.state == "queued"
+
+
+async def test_an_approval_may_say_more_and_set_the_budget(harness: EventHarness) -> None:
+    await parked(harness, "awaiting_approval")
+    status_comment(harness, PLAN)
+    await harness.says("/agent approve but leave the API alone --budget 5.5")
+    said = {each.kind: (each.who, each.text) for each in harness.said()}
+    assert said == {"steer": ("ada", "but leave the API alone"), "approve": ("ada", "")}
+    assert (harness.job.row.state, harness.job.job.budget.usd) == ("queued", 5_500_000)
+
+
+@pytest.mark.parametrize(
+    ("state", "text", "option"),
+    [
+        ("awaiting_approval", "approve --model other/two", "--model"),
+        ("awaiting_approval", "mind the tests --budget 3", "--budget"),
+        ("paused", "continue --budget +3 --attempts 2", "--attempts"),
+        ("needs_input", "half up --runner native", "--runner"),
+        ("working", "mind the tests --kind tests", "--kind"),
+        ("working", "fix with tests", "with"),
+        ("working", "fix the docs --urgent", "--urgent"),
+    ],
+)
+async def test_options_that_cannot_change_a_job_are_answered(
+    harness: EventHarness, state: str, text: str, option: str
+) -> None:
+    await parked(harness, state)
+    status_comment(harness, PLAN)
+    before = harness.job
+    await harness.says(f"/agent {text}")
+    assert f"`{option}` cannot change a job that has begun" in harness.answer
+    assert (harness.job.row, harness.job.job, harness.said()) == (before.row, before.job, [])
 
 
 async def test_an_edited_plan_is_what_is_approved(harness: EventHarness) -> None:
@@ -168,11 +200,11 @@ async def test_a_plan_that_cannot_be_read_is_reported(harness: EventHarness) -> 
 async def test_a_planned_job_continues_with_its_plan(harness: EventHarness) -> None:
     await harness.says("/agent plan use decimals")
     harness.ends("answered", plan=PLAN.model_dump())
-    await harness.says("/agent approve")
+    await harness.says("/agent approve, but leave the API alone")
     _, job = harness.jobs()
     assert (job.job_context.aim, job.job_context.publish_target) == ("fix", "new_branch")
     assert job.job.plan_file == render_plan_file(PLAN)
-    assert (job.job.plan_mode, job.job.task.request) == ("auto", "use decimals")
+    assert (job.job.plan_mode, job.job.task.request) == ("auto", "use decimals\n\nbut leave the API alone")
 
 
 async def test_approve_without_a_plan_is_answered(harness: EventHarness) -> None:
@@ -183,9 +215,9 @@ async def test_approve_without_a_plan_is_answered(harness: EventHarness) -> None
 
 async def test_an_answer_sets_the_job_on_its_way(harness: EventHarness) -> None:
     await parked(harness, "needs_input")
-    await harness.says("/agent round half up, please")
+    await harness.says("/agent round half up, please --budget 7")
     assert [(each.kind, each.text) for each in harness.said()] == [("answer", "round half up, please")]
-    assert harness.job.row.state == "queued"
+    assert (harness.job.row.state, harness.job.job.budget.usd) == ("queued", 7_000_000)
 
 
 async def test_more_money_goes_on_with_the_same_job(harness: EventHarness) -> None:
