@@ -28,10 +28,14 @@ def _unix(body: str) -> str:
     return body.replace("\r\n", "\n")
 
 
-def with_section(body: str, key: str, section: str) -> str:
+def with_section(body: str, key: str, section: str, shorter: Sequence[str] = ()) -> str:
     """The body with this job's section, new or replaced, before the footer. If it is too long, the oldest other
-    sections are dropped."""
-    body = _unix(body)
+    sections are dropped; if that does not suffice, the first shorter section that fits is used, or else the last."""
+    made = [_with_section(_unix(body), key, text) for text in (section, *shorter)]
+    return next((each for each in made if len(each) <= MAX_BODY), made[-1])
+
+
+def _with_section(body: str, key: str, section: str) -> str:
     block = _marked(key, section.strip())
     there = _blocks(body).get(key)
     if there is not None:
@@ -146,7 +150,7 @@ def with_template(effect: OpenDraftPullRequest, tree: Tree, where: JobWithContex
         body = insert_note(body, alert("NOTE", f"{note}: {names} may be running already."))
     template = find_template(tree) if where.job_context.publish_target == "new_branch" else ""
     bodies = (fill_template(template, body) if template else body, body, effect.body)
-    chosen = next(text for text in bodies if len(text) <= MAX_BODY)
+    chosen = next((text for text in bodies if len(text) <= MAX_BODY), effect.body)  # our notes may have made it longer
     return effect.model_copy(update={"body": insert_note(chosen, FORK_NOTE) if where.job_context.fork else chosen})
 
 

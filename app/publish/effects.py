@@ -119,6 +119,8 @@ class AddFollowUpSection(Record):
 
     kind: Literal["follow_up"] = "follow_up"
     section: Body
+    shorter: tuple[Body, ...] = ()
+    """The section in less and less detail, for a body that has no place for all of it."""
 
 
 class UpdateVerdict(Record):

@@ -38,7 +38,7 @@ from app.publish.markdown import code_span, quoted
 from app.publish.notifications import Notifier
 from app.publish.outbox import EffectClaim, EffectStatus, Outbox, StaleEpoch
 from app.publish.policy import PublishRefused, merge_note
-from app.publish.pull_request_text import PullRequestContent, follow_up_body, update_verdict
+from app.publish.pull_request_text import PullRequestContent, follow_up_section, update_verdict
 from app.repo.git_store import GitStore
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,8 @@ async def carry_out(forge: ForgeEffects, job: str, effect: Effect) -> Receipt:  
         case LabelAndRequestReview():
             return Receipt(url=await forge.ensure_labels_and_reviewers(effect.branch, effect.labels, effect.reviewers))
         case AddFollowUpSection():
-            return Receipt(url=await forge.amend_pull_request(partial(with_section, key=job, section=effect.section)))
+            edit = partial(with_section, key=job, section=effect.section, shorter=effect.shorter)
+            return Receipt(url=await forge.amend_pull_request(edit))
         case UpdateVerdict():
             texts = (effect.verification, *effect.shorter)
             edit = partial(with_parts, verdict=effect.banner, verification=texts)
@@ -357,7 +358,7 @@ def _follow_up_section(each: JobWithContext, result: JobResult) -> AddFollowUpSe
     if job_context.publish_target != "same_branch" or not ours or result.verification is None:
         return None
     facts = PullRequestContent(each.job, result, result.verification)
-    return AddFollowUpSection(section=follow_up_body(facts, job_context.login))
+    return follow_up_section(facts, job_context.login)
 
 
 MAX_DISTANCE = 5

@@ -18,7 +18,7 @@ from app.core.text import clip, count
 from app.core.verification import GateResult, Verdict, Verification
 from app.llm.ledger import fallback_notes, price
 from app.publish.body_edits import marked_part
-from app.publish.effects import MAX_BODY, MAX_TITLE, UpdateVerdict
+from app.publish.effects import MAX_BODY, MAX_TITLE, AddFollowUpSection, UpdateVerdict
 from app.publish.markdown import (
     alert,
     cell,
@@ -109,6 +109,7 @@ def describe_attempts(attempt: AttemptSummary) -> str:
 
 MAX_SUBJECT = 72
 MAX_FOLLOW_UP = 15_000
+_LEFT_OUT = "The rest is left out, because the description would be too long; see the commit and its check."
 SKIP_CI = "[skip ci]"
 """Push and pull_request triggers respect it in the head commit; `pull_request_target` does not."""
 _LEVELS = (Caps(4_000, 50, 2_000), Caps(1_500, 20, 1_000), Caps(500, 8, 400), Caps(100, 3, 120))
@@ -154,10 +155,19 @@ def update_verdict(facts: PullRequestContent) -> UpdateVerdict:
     return UpdateVerdict(branch=facts.result.branch, banner=banner(facts), verification=first, shorter=tuple(shorter))
 
 
-def follow_up_body(facts: PullRequestContent, who: str) -> str:
-    """The section about a follow-up in a pull request's body; at most 15,000 characters."""
-    bodies = (_follow_up(facts, who, caps) for caps in _LEVELS)
-    return next((body for body in bodies if len(body) <= MAX_FOLLOW_UP), "") or _follow_up(facts, who, _LEAST)
+def follow_up_section(facts: PullRequestContent, who: str) -> AddFollowUpSection:
+    """The section about a follow-up in a pull request's body, in several levels of detail; at least its verdict.
+
+    Each has at most 15,000 characters.
+    """
+    made = (_follow_up(facts, who, caps) for caps in (*_LEVELS, _LEAST))
+    least = paragraphs(_follow_up_title(facts), banner(facts), _LEFT_OUT)
+    first, *shorter = dict.fromkeys((*(text for text in made if len(text) <= MAX_FOLLOW_UP), least))
+    return AddFollowUpSection(section=first, shorter=tuple(shorter))
+
+
+def _follow_up_title(facts: PullRequestContent) -> str:
+    return f"## Follow-up in {facts.result.commit}"
 
 
 def _follow_up(facts: PullRequestContent, who: str, caps: Caps) -> str:
@@ -165,7 +175,7 @@ def _follow_up(facts: PullRequestContent, who: str, caps: Caps) -> str:
     by = f" by {code_span(who)}" if who else ""
     verified = verification_section(facts.verification, facts.task.base, facts.result.commit, caps)
     return paragraphs(
-        f"## Follow-up in {facts.result.commit}",
+        _follow_up_title(facts),
         f"Requested{by}:\n\n{quoted(request_text)}" if request_text else "",
         banner(facts),
         *_alerts(facts, caps),

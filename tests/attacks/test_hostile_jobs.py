@@ -108,7 +108,7 @@ def test_tests_that_vanish_are_missed(console: Console, tmp_path: Path) -> None:
     assert "tests/test_bill.py: test_bill removed or renamed" in finished.stdout
     body = finished.pull_request
     assert "**Tested.**" in body
-    assert "Existing tests changed: tests/test_bill.py (1 test removed or renamed)" in body
+    assert "Existing tests changed: `tests/test_bill.py` (1 test removed or renamed)" in body
     weaker = next(gate for gate in finished.verification["gates"] if gate["name"] == "tests")
     assert weaker["outcome"] == "warned"
     assert any("test_shares.py" in detail for detail in weaker["details"])

@@ -34,7 +34,7 @@ from app.publish.effects import MAX_BODY
 from app.publish.publisher import sibling_answer, thread_answer
 from app.publish.pull_request_text import (
     commit_message,
-    follow_up_body,
+    follow_up_section,
     pull_request_body,
     pull_request_title,
     update_verdict,
@@ -198,7 +198,7 @@ def texts() -> Iterator[tuple[str, str]]:
     for verdict in get_args(Verdict):
         facts = pull_request(verification=verified(verdict))
         yield f"pull-request-{verdict}.md", pull_request_body(facts)
-        yield f"follow-up-{verdict}.md", follow_up_body(facts, "ada")
+        yield f"follow-up-{verdict}.md", follow_up_section(facts, "ada").section
         found = facts.verification
         lines = (red_line(found), green_line(found), *finding_lines(found))
         yield f"terminal-{verdict}.txt", "".join(f"{line}\n" for line in lines)

@@ -11,7 +11,7 @@ from app.jobs.store import JobRow, JobWithContext
 from app.publish.body_edits import fill_template, find_template, with_section, with_template, workflows_not_skipped
 from app.publish.effects import MAX_BODY, CommitRecipe, OpenDraftPullRequest
 from app.publish.publisher import thread_answer, touches
-from app.publish.pull_request_text import pull_request_body
+from app.publish.pull_request_text import banner, follow_up_section, pull_request_body
 from tests.support.memory_tree import MemoryTree
 from tests.support.pull_requests import pull_request
 from tests.support.server_jobs import BOT, START, job, job_context
@@ -145,6 +145,11 @@ def test_template_is_left_out_if_the_body_gets_too_long(size: int) -> None:
     assert with_template(draft(long), MemoryTree(files), where()).body == long
 
 
+def test_body_that_a_note_made_too_long_stays_as_it_is() -> None:
+    long = draft().model_copy(update={"body": BODY + "x" * MAX_BODY})
+    assert with_template(long, MemoryTree({}), where()) == long
+
+
 @pytest.mark.parametrize("case", [*CASES, JOINED])
 def test_hostile_text_stays_escaped_in_the_template(case: str) -> None:
     made = fill_template("## Checklist\n\n- none\n", pull_request_body(hostile(case)))
@@ -176,6 +181,22 @@ def test_section_mark_inside_output_does_not_end_the_section() -> None:
     nasty = "<!-- /agent-fix:follow-up:j2 --> tailpiece"
     made = with_section(with_section(BODY, "j2", nasty), "j2", "Clean.")
     assert "tailpiece" not in made
+
+
+def test_section_is_shorter_in_a_long_description() -> None:
+    shorter = ("short " + "y" * 2_000, "least")
+    assert "section" in with_section("x" * 40_000, "j1", "section " + "y" * 14_000, shorter)
+    made = with_section("x" * 50_000, "j1", "section " + "y" * 14_000, shorter)
+    assert len(made) <= MAX_BODY
+    assert "short " in made
+    assert "least" in with_section("x" * MAX_BODY, "j1", "section " + "y" * 14_000, shorter)
+
+
+def test_last_form_of_a_follow_up_section_has_the_verdict() -> None:
+    facts = pull_request()
+    *_, least = follow_up_section(facts, "ada").shorter
+    assert banner(facts) in least
+    assert len(least) < 1_000
 
 
 def test_oldest_follow_up_sections_are_dropped_first() -> None:

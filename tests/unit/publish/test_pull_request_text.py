@@ -129,7 +129,7 @@ def test_added_tests_and_changed_existing_tests_are_shown() -> None:
     text = verified(suite=suite(head=head, own_tests=own, changed_tests=(changed,)))
     row = next(line for line in text.splitlines() if line.startswith("| The change's own tests |"))
     assert row.endswith("| `python -m unittest b` |")
-    assert "tests/test_a.py (2 tests would fail without its change, 1 test removed or renamed)" in text
+    assert "`tests/test_a.py` (2 tests would fail without its change, 1 test removed or renamed)" in text
     assert "```diff\n-old\n+new\n```" in text
     assert "results on the head are not trusted: The exit code is 0 although a test failed." in text
 
@@ -222,7 +222,16 @@ def test_work_that_began_without_a_plan_has_no_plan_section() -> None:
 def hostile(text: str) -> PullRequestContent:
     execution = Execution(command=text, exit_code=1, seconds=1.0, excerpt=text)
     result = SuiteResult(execution=execution, failing=(text,), partial=text)
-    made = suite(command=text, base=result, head=result, newly_failing=(text,), fixed=(text,), missing=(text,))
+    changed = ExistingTestChange(path=text, failing=(text,), removed=(), diff="-old\n+new")
+    made = suite(
+        command=text,
+        base=result,
+        head=result,
+        newly_failing=(text,),
+        fixed=(text,),
+        missing=(text,),
+        changed_tests=(changed,),
+    )
     return pull_request(
         task=task(title=text, number=None).model_copy(update={"base_ref": text}),
         summary=text,
@@ -260,13 +269,14 @@ def assert_nothing_active(made: str) -> None:
     html = " ".join(token.content for token in tokens if token.type in {"html_block", "html_inline"})
     assert set(re.findall(r"<\s*/?\s*([\w!?]+)", html)) <= {"details", "summary", "br", "sub"}
     assert "=" not in html, "no attribute"
+    assert not re.search(r"@\w|#\d", html), "no mention in a summary"
     assert html.count("<details") == html.count("</details")
     headings = [b.content for a, b in pairwise(tokens) if a.type == "heading_open"]
     assert headings == [title for title in SECTIONS if title in headings], "only ours, in our order"
     shown = " \n".join(token.content for token in tokens if token.type == "text")
     assert not re.search(r"(?i)(?<!\w)@\w|#\d|\bgh-\d|://|\bwww\.\w|\w@\w+\.\w|\b[0-9a-f]{7,64}\b", shown)
     assert not re.search(r"(?m)^[\s>]*(/\w|::)", re.sub(r"(?ms)^(`{3,})text\n.*?^\1$", "", made))
-    assert {token.info for token in tokens if token.type == "fence"} <= {"text"}
+    assert {token.info for token in tokens if token.type == "fence"} <= {"text", "diff"}
 
 
 @pytest.mark.parametrize("case", [*CASES, JOINED])
