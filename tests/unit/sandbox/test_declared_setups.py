@@ -567,6 +567,7 @@ def test_aliases_of_a_workflow_are_not_multiplied(step: str) -> None:
 DOUBLED = ", ".join(f"A{number}: $A{number - 1}$A{number - 1}" for number in range(1, 60))
 CUBED = f"A = {'$(B)' * 2000}\nB = {'$(C)' * 2000}\nC = {'x' * 2000}\ntest:\n\tpytest\n\techo $(A)\n"
 CUBED_TOX = f"[a]\nb = {'{[a]c}' * 2000}\nc = {'x' * 2000}\n"
+LONG = 300_000
 CHAIN = "".join(f"t{number}: t{number + 1}\n" for number in range(2000))
 
 
@@ -578,10 +579,19 @@ CHAIN = "".join(f"t{number}: t{number + 1}\n" for number in range(2000))
         {"tox.ini": f"[testenv]\ncommands =\n  {'a{0-99}' * 9}: nothing\n  pytest\n"},
         {"tox.ini": f"[testenv]\ncommands =\n  pytest\n  echo {'{[a]b}' * 2000}\n{CUBED_TOX}"},
         {"Makefile": CUBED, ".github/workflows/ci.yml": "jobs: {a: {steps: [{run: make test}]}}"},
+        {
+            "Makefile": f"a{' ' * LONG}b\ntest:\n\tpytest\n",
+            ".github/workflows/ci.yml": "jobs: {a: {steps: [{run: make test}]}}",
+        },
+        {
+            "justfile": f"a := {'{{' * LONG}\nb := {{{{{'c' * LONG}\ntest:\n  pytest\n",
+            ".github/workflows/ci.yml": "jobs: {a: {steps: [{run: just test}]}}",
+        },
+        {"tox.ini": f"[testenv]\nsetenv = A={{env:{'x' * LONG}\n B={{tty:{'x' * LONG}\ncommands = pytest\n"},
         {"Makefile": f"test: t0\n\tpytest\n{CHAIN}", ".github/workflows/ci.yml": "jobs: {a: {steps: [{run: make}]}}"},
     ],
 )
-def test_repository_text_is_not_expanded_without_end(contents: dict[str, str]) -> None:
+def test_repository_text_is_not_read_without_end(contents: dict[str, str]) -> None:
     assert declared({**contents, "tests/test_a.py": ""}).test.endswith("python3 -m pytest")
 
 

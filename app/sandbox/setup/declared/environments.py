@@ -17,11 +17,11 @@ MAX_TARGETS = 200
 """Targets of a Makefile that one needs."""
 _BRACES = re.compile(r"\{([^{}:]*)\}")
 _POSITIONAL = re.compile(r"\{posargs(?::([^{}]*(?:\{[^{}]*\}[^{}]*)*))?\}|\[\]")
-_TOX_VARIABLE = re.compile(r"\{env:([^{}:]+):?([^{}]*)\}")
+_TOX_VARIABLE = re.compile(r"\{env:([^{}:]++):?([^{}]*+)\}")
 _TOX_VALUE = re.compile(r"\{\[([^\]{}]+)\]([^{}]+)\}")
 _MAKE_VARIABLE = re.compile(r"\$[({](\w*)[)}]")
 _FACTOR = re.compile(r"(?P<condition>!?[\w.{},!-]+?)\s*:\s+(?P<rest>.*)|(?P<bare>!?[\w.{},!-]+):$")
-_TARGET = re.compile(r"^(?P<names>[\w./%-][\w./% -]*?)\s*::?(?!=)\s*(?P<needs>[^#\n]*)")
+_TARGET = re.compile(r"^(?P<names>[\w./%-]++(?: ++[\w./%-]++)*)\s*::?(?!=)\s*(?P<needs>[^#\n]*)")
 _RECIPE = re.compile(r"^@?(?P<name>[\w-]+)(?:[ \t][^:\n]*)?:(?!=)(?P<needs>[^#\n]*)", re.MULTILINE)
 _RECIPES: Mapping[str, tuple[str, ...]] = {
     "make": ("GNUmakefile", "makefile", "Makefile"),
@@ -69,7 +69,7 @@ def _exported(variables: Mapping[str, str]) -> list[str]:
 def _with_variables(text: str, variables: Mapping[str, str]) -> str:
     """`{env:NAME:default}` with the value that tox sets, else its default; the innermost first."""
     for _ in range(3):
-        text = re.sub(r"\{tty:[^{}:]*:?([^{}]*)\}", r"\1", text)
+        text = re.sub(r"\{tty:[^{}:]*+:?([^{}]*+)\}", r"\1", text)
         text = substituted(_TOX_VARIABLE, lambda at: variables.get(at[1], at[2]), text)
     return text
 
@@ -277,7 +277,7 @@ def script_behind(files: ManifestFiles, words: list[str], root: str = "") -> str
 
 def _as_makefile(text: str) -> str:
     """A justfile with its recipes and variables as make has them; parameters and functions become unknown ones."""
-    text = re.sub(r"\{\{\s*(\w*).*?\}\}", r"$(\1)", text)
+    text = re.sub(r"\{\{\s*+(\w*+)(?:(?!\{\{).)*?\}\}", r"$(\1)", text)
     text = re.sub(r"^(?:export )?(\w+)\s*:=\s*(['\"])(.*)\2\s*$", r"\1 := \3", text, flags=re.MULTILINE)
     text = re.sub(r"^[ \t]+(?=\S)", "\t", text, flags=re.MULTILINE)
     return _RECIPE.sub(lambda found: f"{found['name']}: {re.sub(r'[()&]', ' ', found['needs'])}", text)
