@@ -20,18 +20,23 @@ Framework = Literal["unittest", "pytest", "node", "vitest", "jest", "go", "cargo
 
 
 class Edited(Record):
-    """How a file is changed: `swap` replaces text that is there, `top` and `end` are added, `link` makes it a link."""
+    """How a file is changed: `swap` replaces text that is there, `top` and `end` are added, `link` makes it a link.
+
+    `nested` pairs of brackets stand in the place of each `⟨` and `⟩`.
+    """
 
     swap: tuple[tuple[str, str], ...] = ()
     top: str = ""
     end: str = ""
     link: str = ""
+    nested: int = 0
 
     def applied(self, path: str, before: str) -> str:
         for old, new in self.swap:
             assert old in before, f"{path} has no {old!r}"
             before = before.replace(old, new)
-        return f"{self.top}{before}{self.end}"
+        opening = "\n".join("(" * 300 for _ in range(self.nested // 300))
+        return f"{self.top}{before}{self.end}".replace("⟨", opening).replace("⟩", ")" * opening.count("("))
 
 
 Changes = Mapping[str, str | Edited | None]
