@@ -95,10 +95,10 @@ class RepositoryReader:
         )
 
     async def may_write(self, user: int) -> bool:
-        """False also for an account that is gone."""
+        """False also for an account that is gone, or if GitHub refuses the answer."""
         try:
             return (await self.actor(user)).may_write
-        except NotFoundOnGitHub:
+        except NoAccess:
             return False
 
     async def application(self, slug: str) -> int | None:
@@ -233,7 +233,7 @@ class RepositoryReader:
         after: str | None = None
         for _ in range(THREAD_PAGES):
             answer = await self.api.graphql(
-                models.ThreadsAnswer, calls.REVIEW_THREADS, {**self._names(number), "after": after}
+                models.ThreadsAnswer, calls.REVIEW_THREADS, {**self.api.names, "number": number, "after": after}
             )
             nodes += answer.threads
             after = answer.end_cursor
@@ -248,10 +248,6 @@ class RepositoryReader:
                 found.append(thread.model_copy(update=known))
         return tuple(found)
 
-    def _names(self, number: int) -> dict[str, str | int]:
-        """The variables of a GraphQL query about an issue or pull request."""
-        return {"owner": self.api.repository.owner, "name": self.api.repository.name, "number": number}
-
     async def open_pull_requests(self, *, base: str = "") -> tuple[models.PullRequest, ...]:
         """The open ones, or those against one base; newest change first, and only the newest if there are very many."""
         params = {"state": "open", "sort": "updated", "direction": "desc", **({"base": base} if base else {})}
@@ -264,10 +260,9 @@ class RepositoryReader:
 
         Leaves out those that GitHub does not show us; an older Enterprise Server shows none.
         """
+        variables = {**self.api.names, "number": issue}
         try:
-            answer = await self.api.graphql(
-                models.LinkedAnswer, calls.LINKED_PULL_REQUESTS, self._names(issue), partial=True
-            )
+            answer = await self.api.graphql(models.LinkedAnswer, calls.LINKED_PULL_REQUESTS, variables, partial=True)
         except (NeedsHumanAction, NoAccess):
             return ()
         return tuple(
@@ -420,10 +415,8 @@ class AttachmentFetcher:
 
     async def _signed(self, number: int) -> Mapping[str, str]:
         """The signed addresses on the rendered page, by attachment name; empty if GitHub does not return the page."""
-        repository = self._api.repository
-        variables = {"owner": repository.owner, "name": repository.name, "number": number}
         try:
-            answer = await self._api.graphql(BodyHtmlAnswer, BODY_HTML, variables)
+            answer = await self._api.graphql(BodyHtmlAnswer, BODY_HTML, {**self._api.names, "number": number})
         except (NoAccess, NeedsHumanAction, TemporaryFailure):
             return {}
         found: dict[str, str] = {}

@@ -33,6 +33,11 @@ class RepositoryApi:
         self.auth = auth_for(app)
         self._http = HttpClient(app, self.pace)
 
+    @property
+    def names(self) -> dict[str, str]:
+        """The repository's owner and name, as variables of a GraphQL query."""
+        return {"owner": self.repository.owner, "name": self.repository.name}
+
     async def read(self, kind: type[T], call: Call, *values: str | int, params: Query | None = None) -> T:
         """A GET, retried after a TemporaryFailure. `values` fill the call's path after the repository's."""
 

@@ -141,8 +141,7 @@ class _RepositoryDoctor:
         self._repository = repository
         self._held = held
         self._label = label
-        self._names = {"owner": api.repository.owner, "name": api.repository.name}
-        self._page = f"{api.app.host.server_url.rstrip('/')}/{self._names['owner']}/{self._names['name']}"
+        self._page = f"{api.app.host.server_url.rstrip('/')}/{api.repository.owner}/{api.repository.name}"
 
     async def lines(self) -> list[Check]:
         main, us = self._repository.default_branch, await find_bot_account(self._api)
@@ -151,7 +150,7 @@ class _RepositoryDoctor:
         branch = await _answer_or_refusal(self._api.find(models.Branch, calls.GET_BRANCH, main))
         enterprise = self._api.app.host.is_enterprise_server
         return [
-            check_repository_state(self._repository, "/".join(self._names.values())),
+            check_repository_state(self._repository, "/".join(self._api.names.values())),
             check,
             check_label(self._label, await self._has_label()),
             check_drafts(await self._has_drafts()),
@@ -179,7 +178,7 @@ class _RepositoryDoctor:
     async def _has_drafts(self) -> bool | Refused:
         if not self._repository.private:
             return True
-        found = await _answer_or_refusal(self._api.graphql(PlanFeaturesAnswer, calls.PLAN_FEATURES, self._names))
+        found = await _answer_or_refusal(self._api.graphql(PlanFeaturesAnswer, calls.PLAN_FEATURES, self._api.names))
         return found if isinstance(found, Refused) else found.draft_pull_requests
 
     async def _rules(self, branch: str) -> Sequence[models.BranchRule] | Refused:
@@ -199,7 +198,7 @@ class _RepositoryDoctor:
         rules: Sequence[Protection] | Refused = Refused("")
         if self._may_see("administration"):
             found = await _answer_or_refusal(
-                self._api.graphql(ProtectionsAnswer, calls.BRANCH_PROTECTIONS, self._names)
+                self._api.graphql(ProtectionsAnswer, calls.BRANCH_PROTECTIONS, self._api.names)
             )
             rules = list(filter(None, found.rules or ())) if isinstance(found, ProtectionsAnswer) else found
         page, complete = f"{self._page}/settings/branches", self._repository.permissions.admin
@@ -213,7 +212,7 @@ class _RepositoryDoctor:
             )
         organisation: models.WorkflowPermissions | Refused | None = None
         if self._repository.owner_kind == "Organization" and self._may_see("organization_administration"):
-            call, owner = calls.GET_ORGANISATION_WORKFLOW_PERMISSIONS, self._names["owner"]
+            call, owner = calls.GET_ORGANISATION_WORKFLOW_PERMISSIONS, self._api.repository.owner
             organisation = await _answer_or_refusal(self._api.read(models.WorkflowPermissions, call, owner))
         return check_actions(repository, organisation)
 

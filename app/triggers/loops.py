@@ -16,7 +16,7 @@ from app.github.connection import AppConnection, Connection
 from app.github.models import Account, GitHubIssue
 from app.github.reader import RepositoryReader, ensure_issue
 from app.jobs.inbox import LEASE, PROGRAM_EVENT, ClaimedDelivery, Delivery, Inbox, InboxError
-from app.jobs.job_actions import JobRequests, ProgramRequest
+from app.jobs.job_actions import ProgramRequest
 from app.jobs.leases import this_process
 from app.triggers.base_commit_fetcher import BaseCommitFetcher
 from app.triggers.event_handler import EventHandler
@@ -54,12 +54,8 @@ class ProgramRequests:
     ) -> None:
         self._github_clients = github_clients
         self._registration = registration
-        self._stores = stores
+        self._requests = stores.requests
         self._handle = handle
-
-    @property
-    def _requests(self) -> JobRequests:
-        return self._stores.requests
 
     async def handle(self, request: ProgramRequest) -> str:
         """Handle a request and return a short outcome. Raises GitHub errors that may pass, and RetryLater."""
@@ -71,10 +67,6 @@ class ProgramRequests:
             return await self._end(request, "no_access", error)
         except NeedsHumanAction as error:
             return await self._end(request, "error", error)
-
-    async def end_given_up(self) -> int:
-        """End requests whose delivery failed too often; returns how many."""
-        return await asyncio.to_thread(self._requests.end_given_up)
 
     async def _carry_out(self, request: ProgramRequest) -> str:
         repo = await self._open(request)
@@ -273,14 +265,15 @@ class TriggerLoops:
         self._limit = PullRequestLimit(github_clients, stores, defaults.operator)
         self._github_clients = github_clients
         self._outcomes = stores.outcomes
+        self._requests = stores.requests
         self._base_commit_fetcher = BaseCommitFetcher(github_clients, stores, mirror)
-        self._program_requests = ProgramRequests(github_clients, registration, stores, self.handler.handle)
+        program_requests = ProgramRequests(github_clients, registration, stores, self.handler.handle)
         self._delivery_worker = DeliveryWorker(
             stores.inbox,
             self.handler.handle,
             stores.clock,
             f"{this_process()}:deliveries",
-            carry_out=self._program_requests.handle,
+            carry_out=program_requests.handle,
         )
 
     async def next_delivery(self) -> int:
@@ -317,11 +310,6 @@ class TriggerLoops:
         return recorded + len(due)
 
     async def reconcile_when_due(self) -> None:
-        await self._program_requests.end_given_up()
+        await asyncio.to_thread(self._requests.end_given_up)
         if self._poller:
             await self._poller.when_due()
-
-    async def poll(self) -> None:
-        """Poll GitHub for what no webhook delivered, at the start and every few minutes."""
-        if self._poller:
-            await self._poller.poll_all()

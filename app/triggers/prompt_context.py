@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple, TypeVar
 
 from app.core.task import TaskSection
 from app.core.text import beginning_of, one_line, plain, visible, without_quotes
-from app.github.base import NoAccess
 from app.github.models import (
     ChangedFile,
     CheckResult,
@@ -290,20 +289,12 @@ async def _ranks(
     requester = context.trigger.actor
     people = dict.fromkeys(each.author for each in reversed(comments) if each.kind == "User")
     unknown = [author for author in people if author not in {0, requester}][:MAX_ASKED_FOR]
-    may_write = await asyncio.gather(*(_may_write(context.repo, author) for author in unknown))
+    may_write = await asyncio.gather(*(context.repo.reader.may_write(author) for author in unknown))
     maintainers = [author for author, may in zip(unknown, may_write, strict=True) if may]
     ranks: dict[int, Rank] = {request.subject.author or 0: "opened"}
     ranks.update(dict.fromkeys(maintainers, "maintainer"))
     ranks[requester] = "asked"
     return ranks
-
-
-async def _may_write(repo: RepositoryContext, author: int) -> bool:
-    """False if the account is gone or GitHub refuses the answer."""
-    try:
-        return (await repo.reader.actor(author)).may_write
-    except NoAccess:
-        return False
 
 
 def asking_comments(request: JobRequest) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 from sqlalchemy.engine import Engine
 
+from app.github.auth import AppRegistration
 from app.github.connection import AppConnection
 from app.jobs.schema import prepare_tables
 from app.jobs.status import WaitingFor
@@ -22,7 +23,9 @@ from app.jobs.trigger_log import StoredMessage
 from app.publish.effects import EFFECT_ADAPTER, AddReaction, Effect, Receipt, UpdateStatusComment
 from app.repo.git_store import GitStore
 from app.server.receiver import receiver
+from app.triggers.github_clients import GitHubClients
 from app.triggers.loops import TriggerLoops
+from app.triggers.poller import Poller
 from app.triggers.stores import ServerDefaults, Stores
 from tests.support.databases import database
 from tests.support.github.fake import FakeGitHubSetup, make_fake_github, served
@@ -44,6 +47,7 @@ class EventHarness:
     hooks: Hooks
     directory: Path
     app: AppConnection
+    poller: Poller
     people: dict[str, User] = field(default_factory=dict)
 
     @property
@@ -248,7 +252,9 @@ async def _harness(
         async with app, httpx.AsyncClient(transport=transport, base_url="http://bot.example") as client:
             trigger_loops = TriggerLoops(app, stores, mirrors(directory), defaults)
             hooks = Hooks(fake_github.world, client, SECRET)
-            yield EventHarness(fake_github, engine, stores, trigger_loops, hooks, directory, app)
+            clients, handle = GitHubClients(app), trigger_loops.handler.handle
+            poller = Poller(clients, AppRegistration(app), stores, handle)
+            yield EventHarness(fake_github, engine, stores, trigger_loops, hooks, directory, app, poller)
 
 
 @contextmanager

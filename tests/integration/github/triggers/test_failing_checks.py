@@ -145,10 +145,10 @@ async def test_a_commit_status_that_fails_is_found_by_looking(harness: EventHarn
     assert pull.pull is not None
     head = harness.repo.branches[pull.pull.head]
     harness.repo.statuses += [(head, "jenkins/build", state), (head, "license/cla", "pending")]
-    await harness.trigger_loops.poll()
+    await harness.poller.poll_all()
     (job,) = [each for each in harness.jobs() if each.job_context.aim == "fix_checks"]
     assert "Checks fail on this pull request: jenkins/build." in job.job.task.request
-    await harness.trigger_loops.poll()
+    await harness.poller.poll_all()
     assert new_jobs(harness) == ["fix_checks"]
 
 
@@ -156,9 +156,9 @@ async def test_lost_webhooks_of_checks_are_found(harness: EventHarness) -> None:
     pull = harness.our_pull()
     assert pull.pull is not None
     check = harness.world.add_check(harness.repo, harness.repo.branches[pull.pull.head], "tests", "failure", log=LOG)
-    await harness.trigger_loops.poll()
+    await harness.poller.poll_all()
     assert new_jobs(harness) == ["fix_checks"]
     await harness.hooks.check_ended(harness.repo, harness.fake_github.installation, check)
     await harness.wait_until_handled()
-    await harness.trigger_loops.poll()
+    await harness.poller.poll_all()
     assert new_jobs(harness) == ["fix_checks"]

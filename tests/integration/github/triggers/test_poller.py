@@ -16,12 +16,12 @@ from tests.support.github.world import Repo, User
 async def looked(harness: EventHarness, minutes: float = 5) -> None:
     """Some minutes pass, and GitHub is asked; nothing comes by webhook."""
     harness.world.tick(minutes * 60)
-    await harness.trigger_loops.poll()
+    await harness.poller.poll_all()
 
 
 async def begun(harness: EventHarness) -> None:
     """A first look, as at the start of a server: from then on words count that were said since."""
-    await harness.trigger_loops.poll()
+    await harness.poller.poll_all()
     harness.world.tick()
 
 
@@ -315,7 +315,7 @@ async def test_two_hundred_webhooks_that_failed_are_sent_again(harness: EventHar
     assert harness.jobs() == []
     harness.world.tick(60)
     began = harness.world.now
-    await harness.trigger_loops.poll()
+    await harness.poller.poll_all()
     assert await harness.hooks.attempt_asked() == 200
     await harness.wait_until_handled()
     assert (harness.world.now - began).total_seconds() <= 300
