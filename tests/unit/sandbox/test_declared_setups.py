@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from app.sandbox.setup.declared.commands import simple_commands
+from app.sandbox.setup.declared.commands import MAX_LINE, simple_commands
 from app.sandbox.setup.declared.node import node_scripts
 from app.sandbox.setup.declared.python import DeclaredSetup, declared_pythons, declared_setups
 from app.sandbox.setup.manifests import ManifestFiles
@@ -593,6 +593,10 @@ CHAIN = "".join(f"t{number}: t{number + 1}\n" for number in range(2000))
 )
 def test_repository_text_is_not_read_without_end(contents: dict[str, str]) -> None:
     assert declared({**contents, "tests/test_a.py": ""}).test.endswith("python3 -m pytest")
+
+
+def test_a_line_that_is_too_long_is_no_command() -> None:
+    assert simple_commands(f"{'x' * (MAX_LINE + 1)}\npytest") == [["pytest"]]
 
 
 def test_commands_of_a_script() -> None:

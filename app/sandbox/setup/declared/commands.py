@@ -5,6 +5,8 @@ import shlex
 from collections.abc import Callable, Mapping
 
 MAX_COMMANDS = 200
+MAX_LINE = 20_000
+"""Characters of a line that is split into words, which takes time that grows with the square of a word."""
 MAX_EXPANDED = 100_000
 """Characters that all variables of a text may have together."""
 _CONTINUED = re.compile(r"\\\r?\n\s*")
@@ -50,6 +52,8 @@ def is_assignment(word: str) -> bool:
 
 
 def _words(line: str) -> list[str]:
+    if len(line) > MAX_LINE:
+        return []
     lexer = shlex.shlex(_MERGED.sub(" ", line).strip(), posix=True, punctuation_chars="();&|")
     lexer.whitespace_split = True
     lexer.commenters = "#"
