@@ -9,7 +9,7 @@ epoch and claiming are one transaction that locks the job's row.
 """
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -70,6 +70,8 @@ class EffectClaim:
     revision: int
     attempts: int
     owner: str
+    pushed: Mapping[str, str]
+    """The `branch` and `compare` of the last attempt's error (`ForgeError`), if it has any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class EffectStatus:
     state: EffectState
     reason: str
     receipt: Receipt | None
+    pushed: Mapping[str, str]
     error: AgentFixError | None = None
     """The error, if it failed."""
 
@@ -157,6 +160,7 @@ class Outbox:
                     revision=row["revision"],
                     attempts=row["attempts"],
                     owner=row["owner"],
+                    pushed=_pushed(row),
                 )
         return None
 
@@ -181,7 +185,8 @@ class Outbox:
         now = self._now()
         then = after_failure(error, claim.attempts, now)
         newer = NextAttempt("wanted", max(then.due, now + EDITS_APART), 0)
-        values = {**_columns(then), "owner": "", "reason": error.message, "error": error.to_json()}
+        values = {**_columns(then), "owner": "", "reason": error.message}
+        values["error"] = {**claim.pushed, **error.to_json()}
         same = effects.c.revision == claim.revision
         with self._engine.begin() as db:
             if EFFECTS.change(db, claim.key, claim.owner, claim.attempts, same, **values):
@@ -264,8 +269,13 @@ def _status(db: Connection, row: RowMapping) -> EffectStatus:
         state=row["state"],
         reason=row["reason"],
         receipt=Receipt.model_validate(kept) if kept is not None else None,
+        pushed=_pushed(row),
         error=AgentFixError.from_json(row["error"]) if row["error"] and row["state"] == "failed" else None,
     )
+
+
+def _pushed(row: RowMapping) -> Mapping[str, str]:
+    return {name: text for name, text in (row["error"] or {}).items() if name in {"branch", "compare"}}
 
 
 def _row(db: Connection, key: str, *, lock: bool = False) -> RowMapping | None:

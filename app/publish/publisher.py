@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from time import monotonic
@@ -217,6 +217,7 @@ class IsolatedLoop:
 
 MAX_THREADS = 30
 STOPPED = "It was stopped before anything was published."
+STOPPED_AFTER_PUSH = "It was stopped after its branch was pushed, before its pull request was opened."
 STOPPED_REST = "It was stopped."
 GIVEN_UP_REST = "Their process ended too often, or their sandbox was lost."
 
@@ -309,9 +310,10 @@ class JobFinalizer:
                 update = {"url": receipt.url, "branch": receipt.branch or result.branch}
                 return result.model_copy(update={**update, "notes": (*result.notes, *notes)})
             case "failed":
-                return _unpublished(each, branch.error or PublishRefused(branch.reason))
+                return _unpublished(each, branch.error or PublishRefused(branch.reason), branch.pushed)
             case "withdrawn":
-                return _unpublished(each, PublishRefused(STOPPED, state="stopped"))
+                reason = STOPPED_AFTER_PUSH if branch.pushed else STOPPED
+                return _unpublished(each, PublishRefused(reason, state="stopped"), branch.pushed)
         return None
 
     def _branch(self, job: str) -> EffectStatus | None:
@@ -338,17 +340,19 @@ class JobFinalizer:
         return AnswerReviewThread(comment=thread.comment, body=body, thread=thread.thread if touched else "")
 
 
-def _unpublished(each: JobWithContext, error: AgentFixError) -> JobResult:
-    """The result of a job that was not published, with the reason; its bytes stay among the job's blobs."""
+def _unpublished(each: JobWithContext, error: AgentFixError, pushed: Mapping[str, str] | None = None) -> JobResult:
+    """The result of a job that has no pull request, with the reason; its bytes stay among the job's blobs.
+
+    `pushed`: the `branch` that was pushed before, and the address to `compare` it at.
+    """
     state: JobState = "error"
     if isinstance(error, PublishRefused):
         state = error.state
     elif isinstance(error, NoAccess):
         state = "no_access"
-    branch, compare = (error.branch, error.compare) if isinstance(error, ForgeError) else ("", "")
     result = JobResult.model_validate(each.row.result) if each.row.result else JobResult(exit_status=state)
     update = {"exit_status": state, "reason": error.message, "hint": error.hint, "error_code": error.code}
-    return result.model_copy(update={**update, "branch": branch, "compare": compare})
+    return result.model_copy(update={**update, "branch": "", "compare": "", **(pushed or {})})
 
 
 def _follow_up_section(each: JobWithContext, result: JobResult) -> AddFollowUpSection | None:

@@ -284,11 +284,9 @@ def unpublished_work(job: str, state: JobState, result: JobResult, kept: str) ->
     """For a job that published nothing: the agent's statement, the branch, the change."""
     if state == "no_change" and result.summary.strip():
         yield f"The agent says (unchecked):\n\n{quoted(clip(result.summary, 600))}"
-    if state not in (FINAL | {"paused"}) - SUCCEEDED - {"stopped", "no_change"}:
-        return
     if result.compare:
         yield f"The change is on the branch {code_span(result.branch)}. [Open a pull request for it]({result.compare})."
-    if result.diff:
+    if result.diff and state in (FINAL | {"paused"}) - SUCCEEDED - {"stopped", "no_change"}:
         yield kept.format(job=job)
 
 

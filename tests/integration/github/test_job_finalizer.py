@@ -195,6 +195,28 @@ async def test_a_stop_that_comes_while_it_is_pushed_waits_for_how_that_ends(
     assert fake_github.repo.pushes == []
 
 
+@pytest.mark.parametrize("claimed", [False, True], ids=["waits", "claimed by a publisher that died"])
+async def test_a_stop_after_the_push_leaves_a_link_to_the_branch(
+    harness: PublisherHarness, fake_github: FakeGitHubSetup, claimed: bool
+) -> None:
+    made = await harness.admit()
+    await harness.work(made)
+    fake_github.github.faults.append(Fault("POST /repos/ada/sample/pulls", times=1))
+    await harness.publish()
+    assert made.branch in fake_github.repo.branches
+    fake_github.world.tick(11)
+    if claimed:
+        assert harness.outbox.claim("another publisher", kinds=["open_draft_pr"]) is not None
+    harness.queue.stop(made.id, "ada stopped it.")
+    fake_github.world.tick(301 if claimed else 0)
+    await finish(harness)
+    state, result = harness.ended(made.id)
+    assert (state, result.branch) == ("stopped", made.branch)
+    assert result.reason != STOPPED
+    assert f"`{made.branch}`. [Open a pull request for it]({result.compare})" in harness.comments()[0]
+    assert fake_github.repo.pulls == []
+
+
 async def test_every_moment_of_a_stop_ends_without_a_push_after_it(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
