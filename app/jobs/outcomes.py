@@ -9,13 +9,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from app.core.clock import in_utc
-from app.core.job import FINAL
+from app.core.job import FINAL, WAITING
 from app.core.model_usage import DOLLAR, MicroUSD
 from app.core.task import IssueRef
 from app.jobs.context import JobContext
 from app.jobs.queries import JOBS_AND_CONTEXTS
 from app.jobs.store import job_row
-from app.jobs.tables import effects, job_contexts, jobs, outcomes, receipts, triggers, writing
+from app.jobs.tables import effects, job_contexts, job_requests, jobs, outcomes, receipts, triggers, writing
 from app.llm.sql_ledger import calls
 
 PullState = Literal["", "open", "merged", "closed"]
@@ -60,13 +60,16 @@ class Outcomes:
     def record_ended(self) -> int:
         """Add a row for each job that ended since; returns how many. Idempotent.
 
-        A job of which the remaining tests run is added when they have ended: they may change its verdict.
+        A job of which the remaining tests run is added when they have ended: they may change its verdict. One that
+        asked a question may go on, and what a program requested is not counted if no job of its own began.
         """
         now = self._clock()
         missing = sa.select(jobs.c.id).outerjoin(outcomes, outcomes.c.job == jobs.c.id)
         missing = missing.outerjoin(job_contexts, job_contexts.c.job == jobs.c.id)
         rests = sa.func.coalesce(job_contexts.c.waiting_for, "").in_(("rest", "rest_ended"))
-        missing = missing.where(jobs.c.state.in_(FINAL), outcomes.c.job.is_(None), sa.not_(rests))
+        requested = sa.exists().where(job_requests.c.job == jobs.c.id)
+        begun = sa.or_(job_contexts.c.job.is_not(None), sa.not_(requested))
+        missing = missing.where(jobs.c.state.in_(FINAL - WAITING), outcomes.c.job.is_(None), sa.not_(rests), begun)
         if self._recorded_until is not None:  # so that its cost depends on what is new
             missing = missing.where(jobs.c.updated_at >= self._recorded_until - OVERLAP)
         with self._engine.connect() as db:

@@ -83,7 +83,7 @@ def test_command_reads_a_server_database(tmp_path: Path, capsys: pytest.CaptureF
     page = tmp_path / "report.html"
     assert main(["report", "--state", str(tmp_path), "--json", "--html", str(page)]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["jobs"] == 15
+    assert report["jobs"] == 14
     assert "Jobs by verdict" in page.read_text("utf-8")
     assert main(["report", "--state", str(tmp_path)]) == 0
     assert "Pull requests" in capsys.readouterr().out

@@ -5,14 +5,17 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
+from app.jobs.job_actions import JobRequests, ProgramRequest
 from app.jobs.outcomes import LOOK_AGAIN, Outcomes, pull_number
+from app.jobs.queue import JobQueue
 from app.jobs.store import JobStore
-from app.jobs.tables import sqlite_engine
+from app.jobs.tables import jobs, sqlite_engine
 from tests.support.clock import SettableClock
 from tests.support.seeded_database import seeded
-from tests.support.server_jobs import START
+from tests.support.server_jobs import START, issue_ref, job
 
 NOW = START + timedelta(days=2)
 
@@ -33,10 +36,10 @@ def outcomes(engine: Engine, clock: SettableClock) -> Outcomes:
 
 
 def test_each_ended_job_is_recorded_once(outcomes: Outcomes, engine: Engine, clock: SettableClock) -> None:
-    assert outcomes.record_ended() == 15
+    assert outcomes.record_ended() == 14
     assert (outcomes.record_ended(), Outcomes(engine, clock).record_ended()) == (0, 0)
     found = outcomes.since(0.0, NOW.timestamp())
-    assert len(found) == 15
+    assert len(found) == 14
     opened = next(each for each in found if each.state == "pr_opened")
     assert (opened.kind, opened.model, opened.verdict) == ("bug", "anthropic/claude-sonnet-4-5", "proved")
     assert (opened.pull, opened.pull_state, opened.changed) == (77, "open", None)
@@ -67,6 +70,36 @@ def test_jobs_that_end_later_are_recorded_then(outcomes: Outcomes, engine: Engin
     JobStore(engine, clock).finish("seed22", "error", "It broke.", {"exit_status": "error"})
     assert outcomes.record_ended() == 1
     assert outcomes.since(0.0, clock.now.timestamp())[-1].state == "error"
+
+
+def test_a_job_that_asked_a_question_is_recorded_when_it_has_really_ended(
+    outcomes: Outcomes, engine: Engine, clock: SettableClock
+) -> None:
+    with engine.connect() as db:
+        asked = db.scalar(sa.select(jobs.c.id).where(jobs.c.state == "needs_input"))
+    assert asked is not None
+    outcomes.record_ended()
+    assert "needs_input" not in {each.state for each in outcomes.since(0.0, NOW.timestamp())}
+    clock.now += timedelta(hours=1)
+    assert JobQueue(engine, clock).resume(asked)
+    assert outcomes.record_ended() == 0
+    JobStore(engine, clock).finish(asked, "no_change", "It is right as it is.", {"exit_status": "no_change"})
+    assert outcomes.record_ended() == 1
+    assert [each.state for each in outcomes.since(0.0, NOW.timestamp()) if each.job == asked] == ["no_change"]
+
+
+def test_a_search_is_no_ended_job_and_one_of_the_command_line_is(
+    outcomes: Outcomes, engine: Engine, clock: SettableClock
+) -> None:
+    requests, store = JobRequests(engine, clock), JobStore(engine, clock)
+    requests.add(ProgramRequest(job="search", repository="ada/sample", by="key ci", at=NOW, search="label:bug"))
+    assert requests.end("search", "answered", "The search found no open issue.")
+    store.create(job("local", issue_ref(9), created_at=NOW), "a key of a directory")
+    store.enter("local", "no_change")
+    outcomes.record_ended()
+    found = {each.job for each in outcomes.since(0.0, clock.now.timestamp() + 1)}
+    assert "local" in found
+    assert "search" not in found
 
 
 def test_a_merged_pull_request_says_whether_it_was_changed_first(outcomes: Outcomes) -> None:
