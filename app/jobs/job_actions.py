@@ -35,7 +35,7 @@ from app.jobs.tables import (
     plan_versions,
     writing,
 )
-from app.jobs.trigger_log import JobMessage, MessageKind
+from app.jobs.trigger_log import JobMessage, JobMessages, MessageKind
 
 GIVEN_UP: Final = "The request failed several times and was given up; the publisher's log says why."
 
@@ -112,6 +112,8 @@ class JobRequests(TableStore):
     def end(self, job_id: str, state: JobState, reason: str) -> bool:
         """End a requested job that has not begun; False if it has begun or ended."""
         with writing(self._engine) as db:
+            # The lock is waited for first: a statement that waits does not see the context that was admitted meanwhile.
+            db.execute(sa.select(jobs.c.id).where(jobs.c.id == job_id).with_for_update())
             mine = jobs.update().where(jobs.c.id == job_id, *_OPEN)
             return db.execute(mine.values(state=state, reason=reason, updated_at=self._clock())).rowcount == 1
 
@@ -161,11 +163,15 @@ class StillInProgress(Exception):  # noqa: N818  # an answer, not a fault
 
 @dataclass(frozen=True, slots=True)
 class RememberedRequest:
-    """`id` names what the request creates, also if it is repeated after a crash; `answer` is set if there was one."""
+    """`id` names what the request creates, also if it is repeated after a crash; `answer` is set if there was one.
+
+    `repeated` without an answer: the first request may have been carried out.
+    """
 
     key: str
     id: str
     answer: dict[str, Any] | None = None
+    repeated: bool = False
 
 
 class IdempotencyKeys(TableStore):
@@ -194,7 +200,7 @@ class IdempotencyKeys(TableStore):
                 raise StillInProgress("The first request with this Idempotency-Key has not been answered yet.")
             if row["answer"] is None:
                 db.execute(idempotency_keys.update().where(mine).values(at=now))
-        return RememberedRequest(name, row["id"], row["answer"])
+        return RememberedRequest(name, row["id"], row["answer"], repeated=True)
 
     def finish(self, remembered: RememberedRequest, answer: dict[str, Any]) -> None:
         """Store the answer for repetitions."""
@@ -312,6 +318,7 @@ class JobActions:
         self._store = JobStore(engine, clock)
         self._job_queries = JobQueries(engine, clock)
         self._requests = JobRequests(engine, clock)
+        self._messages = JobMessages(engine, clock)
         self.plans = PlanVersions(engine, clock)
 
     def start(self, request: ProgramRequest) -> None:
@@ -324,6 +331,8 @@ class JobActions:
         With `version`, only if that is the newest one. `user` is the person's numeric id, whose permission counts.
         """
         job = self._job(job_id)
+        if self._is_stored(job_id, id):
+            return job_id
         if not may_be_approved(job.row.state, job.job_context.aim):
             raise WrongState("No plan is waiting for approval.")
         known = self.plans.of(job_id)
@@ -337,6 +346,8 @@ class JobActions:
 
     def answer(self, job_id: str, text: str, *, id: str, who: str) -> None:  # noqa: A002
         job = self._job(job_id)
+        if self._is_stored(job_id, id):
+            return
         if job.row.state != "needs_input":
             raise WrongState("The job has asked nothing.")
         self._resume(job, "answer", text, id, who)
@@ -353,6 +364,8 @@ class JobActions:
     ) -> None:
         """Resume a paused job, with a higher budget if that is what it waits for."""
         job = self._job(job_id)
+        if self._is_stored(job_id, id):
+            return
         if job.row.state != "paused":
             raise WrongState("The job is not paused.")
         if (budget or extra) and self._operator.locks("budget.usd"):
@@ -372,12 +385,14 @@ class JobActions:
             return
         self._promise(self._request(self._job(job_id), "retry", id, who, user))
 
-    def cancel(self, job_id: str, reason: str) -> Literal["stopped", "stopping"]:
-        """Stop a job: `stopping` if its process must end first."""
+    def cancel(self, job_id: str, reason: str, *, repeated: bool = False) -> Literal["stopped", "stopping"]:
+        """Stop a job: `stopping` if its process must end first. A repeated request finds that it is stopped."""
         row = self._store.get(job_id)
         if row is None:
             raise UnknownJob(job_id)
         found = self._job_queries.get(job_id)
+        if repeated and (row.state, row.reason) == ("stopped", reason):
+            return "stopped"
         if row.state in FINAL and (found is None or found.waiting_for != "rest"):
             raise WrongState("The job has already ended.")
         if self._requests.end(job_id, "stopped", reason):
@@ -408,10 +423,14 @@ class JobActions:
     def _resume(
         self, job: JobWithContext, kind: MessageKind, text: str, message: str, who: str, *, budget: Budget | None = None
     ) -> None:
-        stored = JobMessage(kind, f"api:{message}", who, text)
+        stored = JobMessage(kind, _message_key(message), who, text)
         changed = job.job.model_copy(update={"budget": budget}) if budget is not None else None
         if not self._queue.resume(job.job.id, changed, message=stored):
             raise WrongState("The job has continued or ended in the meantime.")
+
+    def _is_stored(self, job_id: str, message: str) -> bool:
+        """True if the action was carried out already, by a process that died before it answered."""
+        return self._messages.has(job_id, _message_key(message))
 
     def _promise(self, request: ProgramRequest) -> None:
         """Store a request unless it is stored already. Raises WrongState if its id is another job's."""
@@ -435,6 +454,10 @@ class JobActions:
             verb=verb,
             at=self._clock(),
         )
+
+
+def _message_key(message: str) -> str:
+    return f"api:{message}"
 
 
 def raised_budget(job: JobWithContext, usd: MicroUSD | None, extra: MicroUSD | None) -> Budget:

@@ -208,6 +208,11 @@ class JobMessages(TableStore):
         failpoint("message.added")
         return added
 
+    def has(self, job: str, key: str) -> bool:
+        """True if the message with this key was added."""
+        with self._engine.connect() as db:
+            return db.scalar(sa.select(messages.c.seq).where(messages.c.job == job, messages.c.key == key)) is not None
+
     def since(self, job: str, seq: int, *kinds: MessageKind) -> tuple[StoredMessage, ...]:
         """The messages after a sequence number, of the given kinds or of all."""
         query = messages.select().where(messages.c.job == job, messages.c.seq > seq).order_by(messages.c.seq)

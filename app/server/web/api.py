@@ -24,6 +24,7 @@ from app.jobs.job_actions import (
     KeyReused,
     PlanVersion,
     ProgramRequest,
+    RememberedRequest,
     StillInProgress,
     UnknownJob,
     WrongState,
@@ -194,7 +195,7 @@ class Change:
     who: Writer
     key: Once = ""
 
-    def once(self, body: object, act: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    def once(self, body: object, act: Callable[[RememberedRequest], dict[str, Any]]) -> dict[str, Any]:
         """Carry the request out and record it, with the id for what it creates; repetitions get the same answer."""
         what = json.dumps([self.request.method, self.request.url.path, body], sort_keys=True)
         try:
@@ -206,7 +207,7 @@ class Change:
         if known.answer is not None:
             return known.answer
         try:
-            answer = act(known.id)
+            answer = act(known)
         except (UnknownJob, WrongState) as error:
             self.parts.once.forget(known)
             raise _refusal(error) from None
@@ -269,9 +270,9 @@ def start(change: Changing, new: models.NewJob) -> models.Started:
     where a label would be refused. A `search` ends as `answered`, and names the jobs that it started.
     """
 
-    def act(job: str) -> dict[str, Any]:
-        change.parts.actions.start(requested(new, job, change))
-        return {"id": job}
+    def act(known: RememberedRequest) -> dict[str, Any]:
+        change.parts.actions.start(requested(new, known.id, change))
+        return {"id": known.id}
 
     return models.Started(**change.once(new.model_dump(exclude_unset=True), act))
 
@@ -345,16 +346,16 @@ def approve(change: Changing, job: JobName, body: models.Approval | None = None)
     """Approves the newest version. The id is a new one if the job only had to make a plan."""
     version = body.version if body else None
 
-    def act(new: str) -> dict[str, Any]:
-        return {"id": change.parts.actions.approve(job, id=new, who=change.who.name, user=0, version=version)}
+    def act(known: RememberedRequest) -> dict[str, Any]:
+        return {"id": change.parts.actions.approve(job, id=known.id, who=change.who.name, user=0, version=version)}
 
     return models.Started(**change.once(version, act))
 
 
 @router.post("/jobs/{job}/answer", status_code=202, responses=CHANGES, summary="Answer a job's questions")
 def answer(change: Changing, job: JobName, body: models.Answer) -> models.Started:
-    def act(new: str) -> dict[str, Any]:
-        change.parts.actions.answer(job, body.text, id=new, who=change.who.name)
+    def act(known: RememberedRequest) -> dict[str, Any]:
+        change.parts.actions.answer(job, body.text, id=known.id, who=change.who.name)
         return {"id": job}
 
     return models.Started(**change.once(body.model_dump(), act))
@@ -365,9 +366,9 @@ def proceed(change: Changing, job: JobName, body: models.Continuation | None = N
     wanted = body or models.Continuation()
     budget, extra = (micro(amount) if amount else None for amount in (wanted.budget, wanted.extra))
 
-    def act(new: str) -> dict[str, Any]:
+    def act(known: RememberedRequest) -> dict[str, Any]:
         money = {"budget": budget, "extra": extra}
-        change.parts.actions.proceed(job, id=new, who=change.who.name, text=wanted.text, **money)
+        change.parts.actions.proceed(job, id=known.id, who=change.who.name, text=wanted.text, **money)
         return {"id": job}
 
     return models.Started(**change.once(wanted.model_dump(), act))
@@ -377,17 +378,18 @@ def proceed(change: Changing, job: JobName, body: models.Continuation | None = N
 def retry(change: Changing, job: JobName) -> models.Started:
     """The id is the new job's."""
 
-    def act(new: str) -> dict[str, Any]:
-        change.parts.actions.retry(job, id=new, who=change.who.name, user=0)
-        return {"id": new}
+    def act(known: RememberedRequest) -> dict[str, Any]:
+        change.parts.actions.retry(job, id=known.id, who=change.who.name, user=0)
+        return {"id": known.id}
 
     return models.Started(**change.once(None, act))
 
 
 @router.post("/jobs/{job}/cancel", status_code=202, responses=error_responses(404, 409), summary="Stop a job for good")
 def cancel(change: Changing, job: JobName) -> models.Stopped:
-    def act(_: str) -> dict[str, Any]:
-        return {"status": change.parts.actions.cancel(job, STOPPED_BY_API.format(who=change.who.name))}
+    def act(known: RememberedRequest) -> dict[str, Any]:
+        reason = STOPPED_BY_API.format(who=change.who.name)
+        return {"status": change.parts.actions.cancel(job, reason, repeated=known.repeated)}
 
     return models.Stopped(**change.once(None, act))
 

@@ -23,7 +23,7 @@ from app.jobs.job_actions import (
 )
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobBlobs
-from app.jobs.tables import job_contexts, jobs
+from app.jobs.tables import idempotency_keys, job_contexts, jobs
 from app.server.web.api_models import dollars, micro
 from tests.support.clock import SettableClock
 from tests.support.databases import DIALECTS, database
@@ -292,6 +292,25 @@ async def test_a_refused_request_may_be_repeated_and_a_crashed_one_creates_the_s
         assert (
             await send(here, "POST", "/seed02/answer", {"text": "x"}, **{"Idempotency-Key": "k2"})
         ).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/seed16/approve", None),
+        ("/seed15/answer", {"text": "Half up."}),
+        ("/seed14/continue", {"extra": "1.25"}),
+        ("/seed21/cancel", None),
+    ],
+)
+async def test_a_request_repeated_after_a_crash_gets_the_first_answer(here: WebClient, path: str, body: Any) -> None:
+    first = await send(here, "POST", path, body, **{"Idempotency-Key": "k1"})
+    with here.engine.begin() as db:  # the process died before it stored its answer
+        db.execute(idempotency_keys.update().values(answer=sa.null()))
+    here.clock.passes(IN_PROGRESS * 2)
+    again = await send(here, "POST", path, body, **{"Idempotency-Key": "k1"})
+    assert (again.status_code, again.json()) == (202, first.json())
+    assert (await send(here, "POST", path, body, **{"Idempotency-Key": "k2"})).status_code == 409
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
