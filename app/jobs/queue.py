@@ -288,8 +288,10 @@ class JobQueue:
             if died_often and crashed:
                 self._end_after_crashes(db, claim.job, self._clock())
 
-    def postpone(self, claim: JobClaim, reason: str, pause: timedelta, *, waiting_for: WaitingFor = "") -> None:
+    def postpone(self, claim: JobClaim, reason: str, pause: timedelta, *, waiting_for: WaitingFor = "") -> timedelta:
         """Give the job back to be retried later by any worker, because the obstacle may be gone by then.
+
+        Returns for how long errors have postponed it without a finished step; waiting for a budget is no error.
 
         A published job, of which only the remaining tests are retried, keeps its state and its reason.
         """
@@ -299,8 +301,11 @@ class JobQueue:
             values = {"state": "queued", "reason": reason, "updated_at": now}
             db.execute(jobs.update().where(*mine, jobs.c.state.not_in(FINAL)).values(values))
             waits = job_contexts.update().where(job_contexts.c.job == claim.job, sa.exists().where(*mine))
-            what = {"waiting_for": waiting_for} if waiting_for else {}
-            db.execute(waits.values(due=(now + pause).timestamp(), **what))
+            since = sa.func.coalesce(sa.func.nullif(job_contexts.c.failing_since, 0.0), now.timestamp())
+            what = {"waiting_for": waiting_for, "failing_since": 0.0} if waiting_for else {"failing_since": since}
+            values = {"due": (now + pause).timestamp(), **what}
+            began = db.execute(waits.values(values).returning(job_contexts.c.failing_since)).scalar()
+        return timedelta(seconds=now.timestamp() - began) if began else timedelta()
 
     def hand_over(self, claim: JobClaim, result: dict[str, Any]) -> bool:
         """Pass the finished job to the publisher, with all its effects requested. False if the claim was lost."""
@@ -345,10 +350,11 @@ class JobQueue:
         return any(busy[place] < limits.per_repository or place == own for place in waiting)
 
     def made_progress(self, job_id: str) -> None:
-        """Record that a step finished: earlier crashes no longer count."""
+        """Record that a step finished: earlier crashes and errors no longer count."""
         with writing(self.engine) as db:
-            mine = job_contexts.update().where(job_contexts.c.job == job_id, job_contexts.c.crashes > 0)
-            db.execute(mine.values(crashes=0))
+            failed = sa.or_(job_contexts.c.crashes > 0, job_contexts.c.failing_since > 0.0)
+            mine = job_contexts.update().where(job_contexts.c.job == job_id, failed)
+            db.execute(mine.values(crashes=0, failing_since=0.0))
 
     def resume(
         self,
@@ -381,7 +387,7 @@ class JobQueue:
                 if trigger is not None:
                     insert_trigger(db, trigger, outcome, job_id)
                 mine = job_contexts.update().where(job_contexts.c.job == job_id)
-                db.execute(mine.values(active_key=key, crashes=0, due=0.0, waiting_for=""))
+                db.execute(mine.values(active_key=key, crashes=0, failing_since=0.0, due=0.0, waiting_for=""))
         except IntegrityError:
             return False
         failpoint("job.resumed")
