@@ -13,7 +13,7 @@ from app.core.job import FINAL, Job, JobResult, JobState
 from app.core.model_usage import MicroUSD, Totals
 from app.core.verification import Execution, TestCount
 from app.jobs.context import JobContext
-from app.jobs.status import WaitingFor
+from app.jobs.status import BOTH, WaitingFor
 from app.jobs.store import JobBlobs, JobQueries, JobStore, ProgressRow
 from app.jobs.tables import effects, job_contexts, jobs, receipts
 from app.jobs.trigger_log import JobMessages, StoredMessage
@@ -247,8 +247,9 @@ class JobOverview:
         return _job_summary(row) if row else None
 
     def repositories(self, visible: frozenset[int] | None = None) -> dict[int, str]:
-        """The repositories that have had jobs, all or the visible ones: their latest name by number."""
-        newest = sa.select(sa.func.max(job_contexts.c.job)).group_by(job_contexts.c.repository).limit(MAX_REPOSITORIES)
+        """The repositories with the newest jobs, all or the visible ones: their latest name by number."""
+        last = sa.func.max(job_contexts.c.job)
+        newest = sa.select(last).group_by(job_contexts.c.repository).order_by(last.desc()).limit(MAX_REPOSITORIES)
         if visible is not None:
             newest = newest.where(job_contexts.c.repository.in_(sorted(visible)))
         query = (
@@ -259,6 +260,13 @@ class JobOverview:
         with self.engine.connect() as db:
             found = {row[0]: row[1] or "" for row in db.execute(query)}
         return dict(sorted(found.items(), key=lambda item: item[1].casefold()))
+
+    def repository(self, name: str, visible: frozenset[int] | None = None) -> int | None:
+        """The number of the repository whose newest job has this name; None if there is none, or it is not visible."""
+        of_name = _conditions(JobFilter(named=name, visible=visible))
+        query = sa.select(job_contexts.c.repository).select_from(BOTH).where(*of_name)
+        with self.engine.connect() as db:
+            return db.execute(query.order_by(jobs.c.id.desc()).limit(1)).scalar()
 
     def log(
         self, job_id: str, after: int = 0, limit: int = 1_000, *, streamed: bool = False

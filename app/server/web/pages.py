@@ -277,7 +277,8 @@ class DashboardPages:
 
     def _jobs(self, list_query: ListQuery, visitor: Visitor) -> Response:
         repositories = self._overview.repositories(visitor.visible)
-        chosen = next((number for number, name in repositories.items() if name == list_query.repository), None)
+        wanted = list_query.repository
+        chosen = self._overview.repository(wanted, visitor.visible) if wanted else None
         if list_query.repository and chosen is None:
             return self.message(404, "This repository has no jobs", "")
         job_filter = list_query.job_filter(chosen, visitor.visible)

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from app.jobs.queries import JobFilter, JobOverview, SortOrder
+from app.jobs.queries import MAX_REPOSITORIES, JobFilter, JobOverview, SortOrder
 from app.jobs.schema import prepare_tables
 from tests.support.databases import DIALECTS, database
 from tests.support.job_queue import Server
@@ -51,6 +51,17 @@ def test_text_that_no_database_can_hold_is_stored_without_it(engine: Engine, wri
     listing = JobOverview(engine, lambda: NOW)
     assert [each.id for each in listing.page(JobFilter()).jobs] == ["one"]
     assert listing.page(JobFilter(text=written, person=written)).jobs == ()
+
+
+def test_a_repository_is_found_beside_many_others(engine: Engine) -> None:
+    server = Server(engine)
+    listing = JobOverview(engine, lambda: NOW)
+    for number in range(MAX_REPOSITORIES + 1):
+        server.admit(f"j{number:03}", repository=MAX_REPOSITORIES + 1 - number)
+    assert set(listing.repositories()) == set(range(1, MAX_REPOSITORIES + 1)), "the newest ones are listed"
+    assert listing.repository("Ada/Sample") == 1
+    assert listing.repository("ada/sample", frozenset({MAX_REPOSITORIES + 1})) == MAX_REPOSITORIES + 1
+    assert listing.repository("ada/other") is None
 
 
 @pytest.mark.parametrize("order", ["newest", "oldest", "changed", "cost"])
