@@ -174,7 +174,10 @@ def _problem(form: dict[str, str]) -> str:
 
 
 def _problem_of_address(address: str) -> str:
-    found = urlsplit(address)
+    try:
+        found = urlsplit(address)
+    except ValueError:  # such as `http://[`
+        found = urlsplit("")
     if found.scheme not in {"http", "https"} or not found.hostname or found.query or found.fragment or found.username:
         return "The address must look like https://agent-fix.example.org."
     try:

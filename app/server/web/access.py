@@ -28,6 +28,7 @@ from app.server.web.sign_in import (
     Visitor,
     address,
     by_trusted_proxy,
+    client_of,
     from_our_pages,
     is_api,
     is_small,
@@ -87,7 +88,7 @@ class AccessGuard:
         if isinstance(who, Response):
             return who
         if isinstance(who, ApiCaller) and not is_api(path):
-            if path != METRICS and not (self.local and is_local(address(scope))):
+            if path != METRICS and not (self.local and is_local(client_of(Request(scope)))):
                 return self._refuse(scope, 403, "Sign-in is not set up", NO_SIGN_IN)
             who = Visitor(name="operator", form_key=self.password.form_key, operator=True)
         state = scope.setdefault("state", {})

@@ -214,6 +214,7 @@ async def test_other_sites_cannot_send_the_form(here: Setting) -> None:
         {"address": "http://127.0.0.1:8080"},
         {"address": "http://[::1]:8080"},
         {"address": "javascript:alert(1)"},
+        {"address": "http://["},
         {"address": "agent-fix.example.org"},
         {"address": "https://user@host"},
         {"address": "https://host/?x=1"},

@@ -189,6 +189,7 @@ async def test_every_answer_forbids_framing_caching_and_foreign_content(here: We
         ({"origin": "https://evil.example"}, False),
         ({"origin": "http://agent-fix.example.evil.example"}, False),
         ({"origin": "http://agent-fix.example:81"}, False),
+        ({"origin": "http://["}, False),
     ],
 )
 async def test_other_sites_cannot_make_a_browser_act(here: WebClient, headers: dict[str, str], ours: bool) -> None:
@@ -215,6 +216,12 @@ async def test_without_a_password_there_are_no_pages_at_all(tmp_path: Path) -> N
             assert (await here.client.get(path)).status_code == 404
         for path in ("/livez", "/healthz", "/readyz"):
             assert (await here.stranger.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize(("client", "status"), [("::1", 200), ("2001:db8::1", 403)])
+async def test_the_password_opens_pages_to_this_machine_over_ipv6_too(tmp_path: Path, client: str, status: int) -> None:
+    async with web_client(tmp_path, address=client, HOST="::1") as here:
+        assert (await here.client.get("/")).status_code == status
 
 
 async def test_health_needs_no_password(here: WebClient) -> None:
