@@ -28,10 +28,11 @@ LABEL org.opencontainers.image.title="agent-fix" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.source="${SOURCE}"
 # The base is fixed by its digest, which Dependabot keeps young; what is added to it is the distribution's newest at each build.
+# GitPython ends git's helper programs at a time limit with `pgrep`, which is in procps.
 # No program in the image may give its caller more rights than it has: the set-uid bits go.
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends bubblewrap ca-certificates git tini \
+    && apt-get install --yes --no-install-recommends bubblewrap ca-certificates git procps tini \
     && rm -rf /var/lib/apt/lists/* \
     && find / -xdev -type f -perm /6000 -exec chmod a-s {} + \
     && groupadd --gid 10001 agent-fix \

@@ -186,11 +186,13 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
     issue_file = options.issue if isinstance(options.issue, Path) else Path("-")
     image_collection = images_beside(issue_file, issue.body) if options.images or config.images else ImageCollection()
     draft = LocalJobDraft(options, local_context.settings, inspected, config, issue, image_collection)
-    job = draft.job(plan_file=_read_plan(options.plan_file), budget=config.budget.over(Budget()))
-    key = work_key(job)
+    new = draft.job(plan_file=_read_plan(options.plan_file), budget=config.budget.over(Budget()))
+    key = work_key(new)
     row = None if options.restart else store.unfinished(key)
-    job = row.job if row else job
-    job = job.model_copy(update={"budget": effective_budget(options, job.budget)})
+    job = row.job if row else new
+    spent = row is not None and row.state == "paused"
+    budget = effective_budget(options, job.budget, extra_to=(job if spent else new).budget)
+    job = job.model_copy(update={"budget": budget})
     out = _prepare_out(options, local_context, job)
     _bring_fix(mirror, inspected.root, job.task.fixed_by)
     if row is None:
@@ -243,11 +245,16 @@ def read_config(inspected: RepositoryInspection, operator: OperatorDefaults = NO
     return operator.apply_to(parse_config(inspected.tree.read(SOURCE)))
 
 
-def effective_budget(options: FixOptions, budget: Budget) -> Budget:
-    """The budget from the command line, else the existing job's, else the configuration's."""
+def effective_budget(options: FixOptions, budget: Budget, *, extra_to: Budget) -> Budget:
+    """The budget from the command line, else `budget`.
+
+    `+3` is added to `extra_to`: what a paused job had, else what a new one gets, so that repeating the command of a job
+    that was interrupted adds nothing.
+    """
     given: dict[str, int | float] = {}
     if options.budget is not None:
-        given["usd"] = parse_usd(options.budget, current=budget.usd)
+        amount = parse_usd(options.budget, current=extra_to.usd)
+        given["usd"] = max(amount, budget.usd) if options.budget.strip().startswith("+") else amount
     if options.max_steps is not None:
         given["steps"] = _positive("--max-steps", options.max_steps)
     if options.max_minutes is not None:

@@ -114,13 +114,16 @@ def fix(
                 for line in lines:
                     if on_progress is not None:
                         on_progress(FixProgress(**json.loads(line)))
-            code = ExitCode(process.wait())
+            ended = process.wait()
         finally:
             if process.poll() is None:
                 process.terminate()
                 process.wait()
+        if ended < 0:
+            message = f"The job's process was ended by signal {-ended}."
+            raise AgentFixError(message, hint="The same call continues the job.", code=ExitCode.INTERRUPTED)
         printed.seek(0)
-        return _outcome(code, place, printed.read().decode("utf-8", "replace"))
+        return _outcome(ExitCode(ended), place, printed.read().decode("utf-8", "replace"))
 
 
 def _outcome(code: ExitCode, place: Path, printed: str) -> FixOutcome:

@@ -239,9 +239,9 @@ def _commands(order: LocalJob, result: JobResult) -> Iterator[Line]:
         yield Line(f"  see    {own_command()} jobs show {order.job.id} --patch")
         yield Line(f"  try    {git} apply {shlex.quote(str(order.out / CHANGE))}")
     if result.exit_status == "answered" and result.plan is not None:
-        yield Line(f"  edit   {order.out / 'plan.md'}, and pass it with --plan")
+        yield Line(f"  edit   {shlex.quote(str(order.out / 'plan.md'))}, and pass it with --plan")
     if result.trajectory:
-        yield Line(f"  steps  {own_command()} view {order.out / 'job.json'}")
+        yield Line(f"  steps  {own_command()} view {shlex.quote(str(order.out / 'job.json'))}")
 
 
 def _base(order: LocalJob) -> str:

@@ -89,13 +89,16 @@ def _ask() -> str:
 
 
 def _edit(path: Path, editor: str, plan: Plan) -> Plan:
-    """The plan after editing. An unreadable plan is reported, and the last good one is kept."""
-    subprocess.run([*shlex.split(editor), str(path)], check=False)
+    """The plan after editing. A plan or an editor that cannot be used is reported, and the last good plan is kept."""
     try:
+        subprocess.run([*shlex.split(editor), str(path)], check=False)
         return parse_plan_file(path.read_text("utf-8"))
     except AgentFixError as error:
-        print(f"{error.message} The plan was not changed.", file=sys.stderr)
-        return plan
+        reason = error.message
+    except (OSError, ValueError) as error:  # no such editor, a quote without its end, another encoding
+        reason = f"Editing with {editor!r} failed: {error}."
+    print(f"{reason} The plan was not changed.", file=sys.stderr)
+    return plan
 
 
 def print_begin(order: LocalJob, terminal: TerminalProgress, *, epoch: int) -> None:

@@ -63,8 +63,8 @@ def instructions(tree: Tree, budget_tokens: int) -> tuple[InstructionFile, ...]:
             continue
         seen.add(text)
         fitting = _relevant_part(path, text, left)
-        if not fitting:
-            break
+        if not fitting:  # nothing in it is about code, or there is no room for it
+            continue
         instruction_files.append(InstructionFile(path, fitting))
         left -= len(fitting)
     return tuple(instruction_files)

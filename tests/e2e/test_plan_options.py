@@ -147,6 +147,16 @@ def test_edited_at_the_terminal(cli_job: CliJob) -> None:
     assert cli_job.document["plan"]["steps"] == ["give the remainder to the first people, says Ada"]
 
 
+def test_an_editor_that_cannot_be_started_changes_nothing(cli_job: CliJob) -> None:
+    for editor in ("no-such-editor --wait", "'unbalanced"):
+        cli_job.environment["EDITOR"] = editor
+        with Terminal(cli_job) as terminal:
+            terminal.answer("e\nn\n")
+            done = ended(terminal.process)
+        assert done.code == 24, done.text
+        assert f"Editing with {editor!r} failed" in done.text
+
+
 def test_interrupted_while_asking(cli_job: CliJob) -> None:
     with Terminal(cli_job) as terminal:
         assert wait_until((cli_job.out / "plan.md").is_file)

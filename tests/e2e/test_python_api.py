@@ -38,6 +38,16 @@ def test_an_issue_is_fixed_from_a_program(tmp_path: Path) -> None:
         app.fix(tmp_path / "nothing", "Title", environment=environment, out=tmp_path / "other")
 
 
+def test_a_killed_job_is_an_error_that_says_so(tmp_path: Path) -> None:
+    repository = wallet_project.make_wallet(tmp_path / "wallet")
+    model = f"recorded/{wallet_project.worked_on().save(tmp_path / 'recording.jsonl')}"
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "AGENT_FIX_FAILPOINT": "created"}
+    settings = app.FixSettings(model=model, state=tmp_path / "state")
+    with pytest.raises(AgentFixError, match="ended by signal 9") as raised:
+        app.fix(repository, wallet_project.ISSUE, settings, out=tmp_path / "out", environment=environment)
+    assert raised.value.code == ExitCode.INTERRUPTED
+
+
 def test_importing_the_package_is_cheap() -> None:
     code = "import sys, app; print(len([name for name in sys.modules if name.startswith('app')]))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -42,6 +42,14 @@ def test_copies_and_links_are_shown_once() -> None:
     assert told(files, modes={"CONTRIBUTING.md": "120000"}) == [("AGENTS.md", "rules")]
 
 
+def test_a_file_that_says_nothing_of_code_hides_no_other_one() -> None:
+    files = {
+        "AGENTS.md": b"# Pull requests\nSign every commit.\n",
+        "CLAUDE.md": b"# Testing\nRun the tests with make check, never pytest.\n",
+    }
+    assert [file.path for file in told(files)] == ["CLAUDE.md"]
+
+
 def test_none_and_empty_files() -> None:
     assert told({}) == []
     assert told({"AGENTS.md": b" \n"}) == []
