@@ -354,10 +354,10 @@ class JobOverview:
 
     def details(self, job_id: str, *, lines: int = LINES_SHOWN) -> JobPage | None:
         """One job with everything stored about it; `lines` is how much of its log."""
-        listed, row = self.one(job_id), self._store.get(job_id)
+        listed, job = self.one(job_id), JobQueries(self.engine, self.clock).get(job_id)
+        row = job.row if job else self._store.get(job_id)
         if listed is None or row is None:
             return None
-        job = JobQueries(self.engine, self.clock).get(job_id)
         return JobPage(
             listed=listed,
             job=row.job,

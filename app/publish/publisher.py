@@ -15,6 +15,7 @@ from app.core.job import PUBLISHED, JobResult, JobState
 from app.core.task import IssueRef
 from app.core.text import clip
 from app.github.base import ForgeEffects, ForgeError, NeedsHumanAction, NewCheckRun, NoAccess, WorkflowsMoved
+from app.jobs import queue
 from app.jobs.context import ThreadRef
 from app.jobs.store import JobQueries, JobStore, JobWithContext
 from app.publish.body_edits import with_parts, with_section, with_state
@@ -218,7 +219,6 @@ class IsolatedLoop:
 MAX_THREADS = 30
 STOPPED = "It was stopped before anything was published."
 STOPPED_AFTER_PUSH = "It was stopped after its branch was pushed, before its pull request was opened."
-STOPPED_REST = "It was stopped."
 GIVEN_UP_REST = "Their process ended too often, or their sandbox was lost."
 
 
@@ -233,7 +233,7 @@ class JobFinalizer:
     _: KW_ONLY
     forget_lessons: Callable[[int, str], int] = lambda _repository, _job: 0
     """Deletes the lessons of a job."""
-    stop_reason: Callable[[str], str] = lambda _job: STOPPED_REST
+    stop_reason: Callable[[str], str] = lambda _job: queue.STOPPED
     """Says who stopped a job."""
     isolated: IsolatedLoop = field(default_factory=lambda: IsolatedLoop("finishing it"))
 

@@ -61,6 +61,7 @@ from app.publish.outbox import StaleEpoch
 from app.publish.pull_request_text import PullRequestContent, commit_message, pull_request_body, pull_request_title
 from app.repo.git_store import GitStore
 from app.server.context import ServerContext
+from app.server.launch.base import DRAIN_SECONDS, HEARTBEAT_SECONDS
 from app.server.terminal import end_process
 from app.verify.overlay import difference
 
@@ -207,9 +208,6 @@ LOOK_SECONDS = 0.5
 """Between two checks whether the job must stop."""
 REMOTE_LOOK_SECONDS = 2.0
 """The same in a cluster, where thousands of jobs may read the database."""
-HEARTBEAT_SECONDS = 15.0
-DRAIN_SECONDS = 25.0
-"""What a job in a cluster has for its current step when its machine is taken away."""
 RETRY_AFTER_FAULT = timedelta(seconds=90)
 """Before a job is tried again after a failure that may pass: the provider is down, the disk full, a commit not here."""
 MAX_FAILING = timedelta(hours=6)

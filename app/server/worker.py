@@ -23,7 +23,7 @@ from app.core.failpoints import failpoint
 from app.jobs.queue import JobClaim
 from app.pipeline.wiring.sandboxes import sweep_everywhere
 from app.server.context import ServerContext, make_launcher
-from app.server.launch.base import JobHandle, JobLauncher, LaunchError
+from app.server.launch.base import DRAIN_SECONDS, HEARTBEAT_SECONDS, JobHandle, JobLauncher, LaunchError
 
 CLAIMS = 32
 """How many jobs are claimed at once."""
@@ -43,9 +43,9 @@ class Intervals:
     """
 
     poll: float = 0.5
-    heartbeat: float = 15.0
+    heartbeat: float = HEARTBEAT_SECONDS
     stop: float = 5.0
-    drain: float = 25.0
+    drain: float = DRAIN_SECONDS
     sweep: float = 15.0
 
 

@@ -22,6 +22,11 @@ from app.core.text import one_line
 from app.jobs.leases import this_process
 from app.jobs.queue import JobClaim
 
+HEARTBEAT_SECONDS = 15.0
+"""Between two heartbeats of a job's lease, which lasts four times as long."""
+DRAIN_SECONDS = 25.0
+"""What a job has for its current step when its worker or its machine is taken away."""
+
 
 class JobHandle(Protocol):
     """The process that works on a job, wherever it runs."""
