@@ -17,6 +17,7 @@ from app.verify.sources.literals import NUMBERS, STRINGS, operator_of
 from app.verify.sources.parsed_sources import (
     COMMENTS,
     Hunk,
+    NotParsedError,
     added_rows,
     code_only,
     hunks,
@@ -362,7 +363,9 @@ class _Place(NamedTuple):
 
 def _places(language: str, content: bytes) -> list[_Place]:
     root = root_of(language, content)
-    found = sorted(set(_found(root, content)) if root is not None else (), key=lambda place: place.branches)
+    if root is None:  # a condition that is not seen would need no test
+        raise NotParsedError(f"a source in {language} of {len(content)} bytes")
+    found = sorted(set(_found(root, content)), key=lambda place: place.branches)
     return sorted({(place.start, place.end, place.kind): place for place in found}.values())
 
 

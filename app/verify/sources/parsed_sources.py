@@ -59,6 +59,10 @@ _MAX_BYTES = 4 << 20
 _SECONDS = 5.0
 
 
+class NotParsedError(ValueError):
+    """A source is too large, or took too long to parse."""
+
+
 def root_of(language: str, content: bytes) -> Node | None:
     """The root of the syntax tree; None if the file is too large or takes too long to parse."""
     return grammars.with_tree(language, content, lambda tree: tree.root_node, max_bytes=_MAX_BYTES, seconds=_SECONDS)

@@ -197,7 +197,7 @@ def answer(question: str, _path: str, content: bytes) -> Any:
     ]
     try:
         return QUESTIONS[question](sources, **request["options"])
-    except RecursionError:
+    except (RecursionError, parsed_sources.NotParsedError):
         return None
 
 

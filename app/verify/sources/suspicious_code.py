@@ -219,8 +219,11 @@ def _root(target: ast.expr) -> str:
     return target.id if isinstance(target, ast.Name) else ""
 
 
+_CLASS_NAME = re.compile(r"_*[A-Z][A-Z\d]*[a-z]")
+
+
 def _imported(scope: ast.AST, is_module: Callable[[ast.ImportFrom, str], bool]) -> Iterator[str]:
-    """The names of modules that are imported here, or from the standard library; not those in functions inside."""
+    """The names imported here of modules, of classes and from the standard library; not in functions inside."""
     waiting = list(ast.iter_child_nodes(scope))
     while waiting:
         node = waiting.pop()
@@ -228,7 +231,9 @@ def _imported(scope: ast.AST, is_module: Callable[[ast.ImportFrom, str], bool]) 
             yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             library = not node.level and (node.module or "").partition(".")[0] in sys.stdlib_module_names
-            yield from (alias.asname or alias.name for alias in node.names if library or is_module(node, alias.name))
+            for alias in node.names:
+                if library or _CLASS_NAME.match(alias.name) or is_module(node, alias.name):
+                    yield alias.asname or alias.name
         elif not isinstance(node, _PYTHON_FUNCTIONS):
             waiting += ast.iter_child_nodes(node)
 

@@ -3,6 +3,7 @@
 import pytest
 
 from app.verify.sources.new_conditions import new_conditions, removed_conditions, replaced_data
+from tests.support.source_samples import analysis_of
 
 
 def says(language: str, old: str, new: str, kind: str = "outcome") -> list[str]:
@@ -284,3 +285,8 @@ def test_replaced_lines_of_data_can_be_put_back() -> None:
     (one,) = replaced_data(old, new)
     assert new[: one.start] + one.altered.encode() + new[one.end :] == old
     assert replaced_data(b"a\n", b"a\nb\n") == []
+
+
+def test_a_source_that_is_too_large_to_parse_is_no_source_without_conditions() -> None:
+    large = "x = 1\n" * 800_000
+    assert analysis_of({"a.py": large}, {"a.py": f"{large}if x == 1:\n    x = 2\n"}).new_conditions is None

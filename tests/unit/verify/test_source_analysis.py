@@ -263,6 +263,9 @@ class TestWatching:
             ("b.py", "from . import other as core", False),
             ("kit/a.py", "from ... import core", False),
             ("kit/a.py", "from .core import core", False),
+            ("kit/a.py", "from .core import Cart as core", True),
+            ("b.py", "from other import JSONReader as core", True),
+            ("b.py", "from other import LIMITS as core", False),
         ],
     )
     def test_functions_of_project_modules_that_are_replaced(self, path: str, line: str, replaces: bool) -> None:
