@@ -13,7 +13,6 @@ Each rule that objects names the best verdict that it still allows; the lowest o
 failure never makes a verdict better. No model is asked, and no sentence of a model is an argument.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import PurePosixPath
@@ -83,8 +82,8 @@ def without_outdated(suite: SuiteComparison, outdated: Collection[str]) -> Suite
 
     They are still in the base's version of their files, and fail there.
     """
-    removed = [(PurePosixPath(one.path).stem, name) for one in suite.changed_tests for name in one.removed]
-    gone = {name for name in outdated if any(file in name and _last(name) == one for file, one in removed)}
+    removed = [(one.path, test) for one in suite.changed_tests for test in one.removed]
+    gone = {name for name in outdated if any(_is_of(name, path, test) for path, test in removed)}
     left = tuple(name for name in suite.newly_failing if not _is_among(name, gone))
     return suite.model_copy(update={"newly_failing": left})
 
@@ -97,7 +96,7 @@ def changes_beyond(suite: SuiteComparison, outdated: Collection[str]) -> tuple[s
     found = []
     for one in suite.changed_tests:
         failing = [name for name in one.failing if not _is_among(name, outdated)]
-        removed = [name for name in one.removed if not any(_last(each) == name for each in outdated)]
+        removed = [test for test in one.removed if not any(_is_of(each, one.path, test) for each in outdated)]
         if failing:
             found.append(f"{one.path}: without this change {listed(failing, MAX_NAMED)} would fail")
         if removed:
@@ -109,11 +108,21 @@ def changes_beyond(suite: SuiteComparison, outdated: Collection[str]) -> tuple[s
 
 def _is_among(name: str, outdated: Collection[str]) -> bool:
     """True if these have the test itself, or the function of which it is a case."""
-    return name in outdated or _function(name) in outdated
+    start, _, test = name.partition("::")
+    return not {name, _function(name), f"{start}::{test.partition('/')[0]}"}.isdisjoint(outdated)  # the last for Go
 
 
-def _last(name: str) -> str:
-    return re.split(r"::|\.", name)[-1]
+def _is_of(name: str, path: str, test: str) -> bool:
+    """True if an id is that of a file's test, by its name in the source.
+
+    Titles of JavaScript follow those of the suites around them; ids of Go have the package, not the file.
+    """
+    place = PurePosixPath(path)
+    if not name.endswith((f"::{test}", f" {test}") if "::" in name else f".{test}"):
+        return False
+    if place.suffix == ".go":
+        return f"/{name.partition('::')[0]}".endswith(f"/{place.parent.name}" if place.parent.name else "")
+    return place.stem in name
 
 
 def _missing(gone: set[str], before: set[str], now: set[str]) -> set[str]:

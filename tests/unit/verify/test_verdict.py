@@ -1,6 +1,7 @@
 """The verdict over all combinations of facts: what each one needs, which rule objects, and that no failure helps."""
 
 import itertools
+from pathlib import PurePosixPath
 from typing import get_args
 
 import pytest
@@ -29,7 +30,7 @@ from app.core.verification import (
     Verdict,
     Verification,
 )
-from app.verify.verdict import CAPS_AT_TESTED, CONTROLS, compare, with_verdict, without_outdated
+from app.verify.verdict import CAPS_AT_TESTED, CONTROLS, changes_beyond, compare, with_verdict, without_outdated
 
 OLD = "tests/test_areas.py::test_dotted_names"
 
@@ -49,6 +50,40 @@ def test_a_renamed_test_that_the_issue_contradicts_is_not_newly_failing(
     changed = ExistingTestChange(path="tests/test_areas.py", removed=(removed,), diff="")
     suite = SuiteComparison(command="pytest", newly_failing=(OLD,), changed_tests=(changed,))
     assert without_outdated(suite, outdated).newly_failing == left
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "removed"),
+    [
+        ("test/cart.test.js", "test/cart.test.js::adds up", "adds up"),
+        ("test/cart.test.js", "test/cart.test.js::cart > adds up", "adds up"),
+        ("test/cart.js", "test/cart.js::cart adds up", "adds up"),  # mocha
+        ("test/cart.test.js", "test/cart.test.js::gives 1.5 euros", "gives 1.5 euros"),
+        ("test/cart.test.js", "test/cart.test.js::cart > keeps a::b > c", "keeps a::b > c"),
+        ("tariff_test.go", "example.com/tariff::TestZone", "TestZone"),
+        ("zone/tariff_test.go", "example.com/tariff/zone::TestZone", "TestZone"),
+        ("src/tariff.rs", "src/lib.rs::tariff::tests::zone", "zone"),
+        ("tests/test_areas.py", "tests.test_areas.Areas.test_zone", "test_zone"),
+    ],
+)
+def test_a_removed_test_is_found_by_its_id_in_each_framework(path: str, name: str, removed: str) -> None:
+    def compared(path: str, removed: str) -> SuiteComparison:
+        changed = ExistingTestChange(path=path, removed=(removed,), diff="")
+        return SuiteComparison(command="x", newly_failing=(name,), changed_tests=(changed,))
+
+    suite = compared(path, removed)
+    assert without_outdated(suite, (name,)).newly_failing == ()
+    assert changes_beyond(suite, (name,)) == ()
+    for other in (compared(path, removed[1:]), compared(f"gone/at{PurePosixPath(path).suffix}", removed)):
+        assert without_outdated(other, (name,)).newly_failing == (name,)
+        assert changes_beyond(other, (name,))
+
+
+def test_a_removed_test_of_go_is_outdated_with_its_cases() -> None:
+    changed = ExistingTestChange(path="tariff_test.go", removed=("TestZone",), diff="")
+    cases = ("example.com/tariff::TestZone", "example.com/tariff::TestZone/far", "example.com/tariff::TestZoneTwo/far")
+    suite = SuiteComparison(command="x", newly_failing=cases, changed_tests=(changed,))
+    assert without_outdated(suite, cases[:1]).newly_failing == cases[2:]
 
 
 RANK: dict[Verdict, int] = {"broken": 0, "unproved": 1, "tested": 2, "proved": 3}
