@@ -8,12 +8,13 @@ import html
 import lzma
 import math
 import re
-import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from urllib.parse import quote, unquote
+
+from app.core.text import normalised
 
 _START = r"(?<![A-Za-z0-9_-])"
 _END = r"(?![A-Za-z0-9_-])"
@@ -77,7 +78,7 @@ FORMATS = (
         "PRIVATE KEY",
         re.compile(
             r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
-            r"(?:\\[rn]|[\s\"'+,])*(?:(?:Proc-Type|DEK-Info|Version|Comment): ?[^\n]{0,80}[\s\"'+,]+)*"
+            r"(?:\\[rn]|[\s\"'+,])*(?:(?:Proc-Type|DEK-Info|Version|Comment):[^\n]{0,80}[\s\"'+,]+)*+"
             r"[A-Za-z0-9+/=]{24}"
         ),
     ),
@@ -97,7 +98,7 @@ _NAMES = r"passw(?:or)?d|passphrase|pwd|secret|token|(?:api|access|private|clien
 ASSIGNMENT = re.compile(
     rf"""(?i:{_NAMES})[\w.-]{{0,30}}["']?\]?\s{{0,8}}"""
     r"""(?::(?:\s{0,4}[\w\[\] |.]{1,40}=)?|=>?|:=|,)\s{0,8}"""
-    r"""(?:[rbuf]{0,2}(?P<quote>["'`])(?P<value>[^"'`\s]{10,300})(?P=quote)|(?P<bare>[A-Za-z0-9+/=_.~-]{16,300})\s*$)""",
+    r"""(?:[rbuf]{0,2}(?P<quote>["'`])(?P<value>[^"'`\s]{10,300})(?P=quote)|(?P<bare>[A-Za-z0-9+/=_.~-]{16,300})(?=\s*$|\s+(?:[#;]|//)))""",
     re.MULTILINE,
 )
 """A name that promises a secret, and a literal given to it."""
@@ -163,6 +164,7 @@ _ESCAPED = re.compile(r"\\(?:u\{?([0-9A-Fa-f]{1,6})\}?|x([0-9A-Fa-f]{2})|([0-7]{
 _RUN = re.compile(rf"\S{{{GRAM_LENGTH},}}")
 _DECIMALS = re.compile(r"(?:\b[0-9]{2,3}\b[\s,;]*){8,}")
 _BITS = re.compile(r"(?:\b[01]{7,8}\b[\s,;]*){8,}")
+_ENTITY_NUMBER = re.compile(r"&#0*([0-9]{1,7})[0-9]*")
 _JOINTS = re.compile(r"(?:\\[nrt]|[\s\"'`+\\,;|>#*])+")
 _NOT_ALPHANUMERIC = re.compile(r"[^A-Za-z0-9]+")
 _BASE64 = r"[A-Za-z0-9+/_-]"
@@ -296,10 +298,11 @@ def _in_view(secrets: SearchForms, view: str) -> bool:
 
 def _views(text: str) -> set[str]:
     """The text as it is and with one layer of encoding removed at a time, without duplicates."""
-    views = {text, text.replace("\0", ""), _JOINTS.sub("", text), html.unescape(text), _ESCAPED.sub(_character, text)}
+    views = {text, text.replace("\0", ""), _JOINTS.sub("", text), _ESCAPED.sub(_character, text)}
+    views.add(html.unescape(_ENTITY_NUMBER.sub(r"&#\1", text)))  # Python reads no number of more than 4300 digits
     views |= {unquote(text), unquote(unquote(text)), _DECIMALS.sub(_characters, text), _BITS.sub(_characters, text)}
     if not text.isascii():
-        views.add(unicodedata.normalize("NFKC", text))
+        views.add(normalised(text, "NFKC"))
     return views
 
 

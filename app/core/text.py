@@ -36,6 +36,7 @@ _LINE_ENDS = re.compile("\r\n|[\r\u0085\u2028\u2029]")
 _MARKDOWN_LINE_ENDS = re.compile("\r\n?")
 _NO_MARKDOWN_LINE_ENDS = str.maketrans(dict.fromkeys("\u0085\u2028\u2029", " "))
 """Line ends for Unicode but not for CommonMark: a quote or a code block continues after them."""
+_PIECE = re.compile(r"[\x00-\x7f]?[^\x00-\x7f]{1,1000}")
 _RARE_LINE_ENDS = re.compile("\r\n|[\u0085\u2028\u2029]")
 
 _STRING_SEQUENCE = r"(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\n\x07\x1b\x9c]*(?:\x07|\x9c|\x1b\\)?"
@@ -65,18 +66,23 @@ def is_hidden(character: str) -> bool:
     return unicodedata.category(character) in _DROPPED_CATEGORIES or any(low <= code <= high for low, high in _BLANK)
 
 
+def normalised(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
+    """The text in a Unicode normal form, by pieces, because the time grows with the square of a run of accents."""
+    return _PIECE.sub(lambda match: unicodedata.normalize(form, match[0]), text)
+
+
 def visible(text: str) -> VisibleText:
     """Remove from Markdown everything that the rendered page would not show; normalise to NFC and `\\n` line ends."""
     text = _MARKDOWN_LINE_ENDS.sub("\n", text).translate(_NO_MARKDOWN_LINE_ENDS)
     text, characters = _without_hidden(text)
     text, markup = _strip_hidden_markup(text)
-    return VisibleText(unicodedata.normalize("NFC", text), characters + markup)
+    return VisibleText(normalised(text), characters + markup)
 
 
 def one_line(text: str) -> str:
     """Text for a title or a log line: nothing hidden, every run of white space replaced by one space."""
     cleaned, _ = _without_hidden(_COMPLETE_ESCAPES.sub("", _LINE_ENDS.sub("\n", text)))
-    return unicodedata.normalize("NFC", " ".join(cleaned.split()))
+    return normalised(" ".join(cleaned.split()))
 
 
 def plain(output: str) -> str:

@@ -1,6 +1,7 @@
 """Other people's secrets are known by their looks; ordinary code is left in peace. All are made up at run time."""
 
 import base64
+import itertools
 import json
 import random
 import string
@@ -112,6 +113,9 @@ ASSIGNED = (
     'passphrase => "{}"',
     'let token := "{}"',
     "aws_secret_access_key = {}",
+    "aws_secret_access_key = {}  # prod",
+    "api_key = {} ; old",
+    "api_key: {} // old",
 )
 
 
@@ -204,9 +208,31 @@ def test_findings_name_kind_and_line_but_not_the_value() -> None:
     assert second[4:12] not in repr(find_secrets(text))
 
 
-@pytest.mark.parametrize(
-    "text", ["password=" * 20_000, "token" * 50_000, "eyJ" * 80_000, "a:" * 100_000, "://" * 80_000]
-)
+REPEATED = {
+    "names": "password=" * 20_000,
+    "one name": "token" * 50_000,
+    "web tokens": "eyJ" * 80_000,
+    "colons": "a:" * 100_000,
+    "schemes": "://" * 80_000,
+    "headers of a key": "-----BEGIN PRIVATE" + " KEY-----" + "Comment: a\n" * 20_000,
+    "headers of a key in one line": "-----BEGIN PRIVATE" + " KEY-----" + "Comment: " * 20_000,
+    "a value and spaces": "token=" + "A1b2" * 60 + " " * 100_000 + "!",
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
 @pytest.mark.timeout(20)
-def test_search_of_hostile_repetition_terminates(text: str) -> None:
-    assert len(find_secrets(text)) <= 1
+def test_search_of_hostile_repetition_terminates(name: str) -> None:
+    assert len(find_secrets(REPEATED[name])) <= 1
+
+
+FRAGMENTS = (
+    *("-----BEGIN ", "-----BEGIN PRIVATE" + " KEY-----", "PRIVATE KEY", "Comment: a\n", "Proc-Type:", "\n", " ", "+"),
+    *("\\n", "A", "a.", "a-", "://", ":", "@", "=", "eyJ", "ghs_", "sk-", "xoxb-", "Bearer ", "token", "pwd: "),
+)
+
+
+@pytest.mark.timeout(60)
+def test_search_of_all_pairs_of_repeated_fragments_terminates() -> None:
+    for first, repeated in itertools.product(FRAGMENTS, repeat=2):
+        find_secrets(first + repeated * (2_000 // len(repeated)) + "!")

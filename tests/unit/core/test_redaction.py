@@ -71,6 +71,7 @@ ENCODINGS: dict[str, Callable[[str], str | bytes]] = {
     "percent-encoded throughout": lambda s: "".join(f"%{byte:02X}" for byte in s.encode()),
     "percent-encoded twice": lambda s: quote("".join(f"%{byte:02x}" for byte in s.encode())),
     "HTML entities": lambda s: "".join(f"&#{ord(character)};" for character in s),
+    "HTML entities with zeros": lambda s: "".join(f"&#{ord(character):012};" for character in s),
     "HTML-escaped": html.escape,
     "JSON": lambda s: json.dumps({"value": s}),
     "JSON twice": lambda s: json.dumps(json.dumps({"value": s})),
@@ -204,6 +205,8 @@ def test_search_of_hostile_text_terminates() -> None:
         "AAAAAAAAAAAAAAAAAAAAAAAA " * 20_000,
         "\\u0041" * 60_000,
         "%25" * 100_000,
+        "&#" + "1" * 5_000 + ";",
+        "a" + "\u0301\u0323" * 200_000,
     ):
         assert not redactor.found(text)
 

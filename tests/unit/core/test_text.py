@@ -183,6 +183,7 @@ def test_visible_text_is_a_subsequence_of_the_input(text: str) -> None:
         '](a "' * 40_000,
         "&#" * 100_000,
         "[a]: b\n" * 30_000,
+        "a" + "\u0301\u0323" * 200_000,
     ],
     ids=lambda text: str(text)[:5],
 )
