@@ -7,7 +7,7 @@ import fnmatch
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -94,7 +94,11 @@ def prefix(directory: str) -> str:
 
 _PLACEHOLDER = re.compile(r"no test specified")
 _SCRIPT_OPERATORS = re.compile(r"&&|\|\||[;|<>`]|\$\(")
-_VALUE_FLAGS = frozenset({"--import", "--require", "-r", "--loader", "--experimental-loader", "--env-file"})
+_NODE_VALUES = words("""
+    --import --require -r --loader --experimental-loader --env-file --env-file-if-exists --conditions -C
+    --test-name-pattern --test-skip-pattern
+""")
+"""Flags of Node whose value may look like a path of the project."""
 _BUN_TEST = re.compile(r"[._](?:test|spec)\.[cm]?[jt]sx?$")
 # The names that `node --test` itself looks for.
 _NODE_TEST = re.compile(r"(?:^|/)(?:[^/]+[.\-_]test|test-[^/]+|test)\.[cm]?js$|(?:^|/)test/.+\.[cm]?js$")
@@ -146,7 +150,7 @@ def _from_script(place: ProjectDirectory, script: str) -> SuiteCommand:
     if framework == "other":
         framework = "script"
     if framework == "node":
-        flags = node_flags(script)
+        flags = node_flags(script, place.files)
         narrowed = f"{prefix(place.directory)}{flags}" if flags else ""
         if "--test-reporter" in script:  # node would refuse a second reporter
             framework = "other"
@@ -170,7 +174,7 @@ def framework_of(script: str) -> FrameworkName:
     return "node" if re.search(r"\bnode\b.*\s--test\b", script) or "node" in programs else "other"
 
 
-def node_flags(script: str) -> str:
+def node_flags(script: str, files: Collection[str]) -> str:
     """`node --test` with the script's own flags and without its paths; empty if the script does more."""
     if _SCRIPT_OPERATORS.search(script):
         return ""
@@ -180,9 +184,11 @@ def node_flags(script: str) -> str:
         return ""
     if first != "node" or "--test" not in arguments:
         return ""
-    flags, previous = ["node"], ""
+    flags, previous = [first], first
     for word in arguments:
-        if word.startswith("-") or previous in _VALUE_FLAGS:
+        is_path = previous == "--test" or re.search(r"[/*?\[]", word) or _chooses(word, files)
+        value = previous in _NODE_VALUES or (previous.startswith("-") and not is_path)
+        if word.startswith("-") or value:
             flags.append(word)
         previous = word
     return shlex.join(flags)
@@ -254,15 +260,19 @@ def _recognise_pytest(command: _ConfiguredCommand) -> SuiteCommand:
     except ValueError:
         return replace(command.suite, framework="pytest")
     entries = command.tree.entries()
-    directories = {path.rsplit("/", end)[0] for path in entries for end in range(1, path.count("/") + 1)}
     kept, previous = [first], first
     for word in arguments:
-        path = word.split("::")[0].rstrip("/").removeprefix("./")
-        chosen = word in (".", "./") or path in entries or path in directories or _matches(path, entries)
-        if not chosen or previous in _PYTEST_VALUES:
+        if previous in _PYTEST_VALUES or not _chooses(word, entries):
             kept.append(word)
         previous = word
     return replace(command.suite, framework="pytest", narrowed=command.launcher + shlex.join(kept))
+
+
+def _chooses(word: str, files: Collection[str]) -> bool:
+    """True if a word of a command names some of these files: a path, a directory, or a pattern."""
+    path = word.split("::", maxsplit=1)[0].rstrip("/").removeprefix("./")
+    below = any(file.startswith(f"{path}/") for file in files)
+    return path == "." or path in files or below or _matches(path, files)
 
 
 def _matches(pattern: str, paths: Iterable[str]) -> bool:
@@ -308,7 +318,7 @@ def _recognise_tap(command: _ConfiguredCommand) -> SuiteCommand:
 def _recognise_node(command: _ConfiguredCommand) -> SuiteCommand:
     if "--test-reporter" in command.rest:  # node would refuse a second reporter
         return command.suite
-    flags = node_flags(command.rest)
+    flags = node_flags(command.rest, command.tree.entries())
     return replace(command.suite, framework="node", narrowed=command.launcher + flags if flags else "")
 
 
