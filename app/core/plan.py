@@ -8,6 +8,7 @@ from pydantic import Field
 
 from app.core.errors import AgentFixError, ExitCode
 from app.core.record import Record
+from app.core.yaml_and_toml import with_depth
 
 
 class Plan(Record):
@@ -152,9 +153,7 @@ def _from_yaml(text: str) -> Fields:
 
 def _refuse_oddities(text: str) -> None:
     """Refuse aliases and deep nesting: the scanner's work grows with the square of the depth."""
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+    for event, depth in with_depth(yaml.parse(text, Loader=yaml.SafeLoader)):
         if isinstance(event, yaml.AliasEvent) or depth > _DEEPEST:
             what = "aliases are not allowed." if depth <= _DEEPEST else "nested too deep."
             raise PlanError(what, line=_line(event.start_mark))

@@ -1,13 +1,13 @@
 """Reads YAML and TOML that anybody may have written.
 
-YAML settings files are parsed strictly: plain values with line numbers, no anchors, aliases, merge keys, tags,
+Settings files in YAML are parsed strictly: plain values with line numbers, no anchors, aliases, merge keys, tags,
 duplicate keys or second documents; `yes`, `on` and `12:30` are text, as in YAML 1.2. All problems are collected, so
 that the file can be fixed in one go. Not strictyaml or ruamel.yaml: they stop at the first problem.
 """
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import yaml
@@ -237,6 +237,50 @@ def _explained(error: yaml.MarkedYAMLError) -> str:
     if problem == _NO_COLON:
         return "a `:` is not expected here; put text that holds `: ` in quotes, and check the indentation"
     return f"{error.context}, {problem}" if error.context else problem
+
+
+_MAX_TABLE_SIZE = 512 * 1024
+"""Characters of a YAML file as it is, and with its aliases written out."""
+_MAX_TABLE_DEPTH = 100
+
+
+def yaml_table(text: str) -> dict[str, Any]:
+    """The table in a file of another program, with every scalar as text, so that none is an invalid date; empty if it
+    is no table. Raises ValueError if it cannot be read, or only with very much memory."""
+    try:
+        _check_size(text)
+        found = yaml.load(text, Loader=yaml.CBaseLoader)  # noqa: S506  # knows no objects, only text
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+    return found if isinstance(found, dict) else {}
+
+
+def _check_size(text: str) -> None:
+    """Raises ValueError for text that is too large, or too deep for the loader: it recurses in C, without a limit."""
+    if len(text) > _MAX_TABLE_SIZE:
+        raise ValueError("it is too large")
+    size = 0
+    begun: list[tuple[str | None, int]] = []
+    anchored: dict[str | None, int] = {}
+    for event, depth in with_depth(yaml.parse(text, Loader=yaml.CBaseLoader)):
+        if isinstance(event, yaml.AliasEvent):
+            size += anchored.get(event.anchor, 0)
+        elif isinstance(event, yaml.NodeEvent):
+            begun.append((event.anchor, size))
+            size += len(event.value) + 1 if isinstance(event, yaml.ScalarEvent) else 1
+        if isinstance(event, yaml.ScalarEvent | yaml.CollectionEndEvent):
+            anchor, before = begun.pop()
+            anchored[anchor] = size - before
+        if size > _MAX_TABLE_SIZE or depth > _MAX_TABLE_DEPTH:
+            raise ValueError("it is too large with its aliases, or nested too deeply")
+
+
+def with_depth(events: Iterable[yaml.Event]) -> Iterator[tuple[yaml.Event, int]]:
+    """Each event of a parser with the number of lists and tables that are open after it."""
+    depth = 0
+    for event in events:
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        yield event, depth
 
 
 _MAX_TOML_COST = 25_000_000

@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
+import yaml
 from tree_sitter import Node, Tree
 
-from app.core.yaml_and_toml import toml_table
+from app.core.yaml_and_toml import toml_table, with_depth
 from app.repo import grammars
 from app.repo.grammars import language_of
 from app.repo.syntax_process import SyntaxProcess, answer_requests
@@ -170,14 +171,10 @@ def _toml_error(content: bytes) -> SyntaxProblem | None:
 
 def _yaml_error(content: bytes) -> SyntaxProblem | None:
     """Reads YAML events only: no alias is expanded and no tag obeyed, so bombs and custom tags do no harm."""
-    import yaml  # noqa: PLC0415 - 20 ms that most jobs never need
-
     anchors: set[str] = set()
-    depth = 0
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        for event in yaml.parse(content, Loader=loader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        for event, depth in with_depth(yaml.parse(content, Loader=loader)):
             if depth > _MAX_YAML_DEPTH:
                 return None
             if isinstance(event, yaml.AliasEvent) and event.anchor not in anchors:

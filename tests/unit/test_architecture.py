@@ -84,7 +84,6 @@ HOMES = {
         "app.cli.setup",
         "app.server.launch.base",
         "app.core.plan",
-        "app.sandbox.setup.manifests",
         "app.core.yaml_and_toml",
         "app.repo.syntax",
     },

@@ -6,14 +6,11 @@ from collections.abc import Container, Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-import yaml
-
 from app.core.patch import Tree
 from app.core.text import words
-from app.core.yaml_and_toml import toml_table
+from app.core.yaml_and_toml import toml_table, yaml_table
 
 _MAX_MANIFEST_SIZE = 8 * 1024**2
-_MAX_YAML_CHARACTERS = 512 * 1024
 # Manifests below these belong to samples and fixtures, not to the project.
 NOT_THE_PROJECT = words("""
     doc docs example examples fixtures node_modules sample samples test testdata tests third_party vendor
@@ -63,14 +60,11 @@ class ManifestFiles:
         return found if isinstance(found, dict) else {}
 
     def yaml(self, path: str) -> dict[str, Any]:
-        """Every scalar as text, so that none is an invalid date. Aliases make parts the same object: lists and tables
-        must not be turned into text."""
-        text = self.text(path)
+        """Every scalar as text; with aliases, parts may be the same object."""
         try:
-            found = None if len(text) > _MAX_YAML_CHARACTERS else yaml.load(text, Loader=yaml.CBaseLoader)  # noqa: S506  # knows no objects, only text
-        except (yaml.YAMLError, ValueError, RecursionError):
+            return yaml_table(self.text(path))
+        except ValueError:
             return {}
-        return found if isinstance(found, dict) else {}
 
     def digest(self, paths: Iterable[str]) -> str:
         """One hash over the contents of those of `paths` that exist."""

@@ -543,25 +543,16 @@ def test_a_tox_file_with_an_indented_line_below_a_key_without_a_value_says_nothi
     assert declared_setups(files(**{"tox.ini": "[testenv]\ndeps\n    pytest\n"})) == []
 
 
-ALIASES = "x0: &x0 [pytest, pytest]\n" + "".join(
-    f"x{level}: &x{level} [{', '.join([f'*x{level - 1}'] * 10)}]\n" for level in range(1, 40)
-)
+def test_a_workflow_that_aliases_make_too_large_says_nothing() -> None:
+    steps = f"steps: [{{run: &a 'echo {'x' * 10_000}'}}, {'{run: *a}, ' * 100}{{run: pytest}}]"
+    tox = {"tox.ini": "[testenv]\ncommands = pytest a\n", "tests/test_a.py": ""}
+    assert declared({".github/workflows/ci.yml": f"jobs: {{a: {{{steps}}}}}", **tox}).source == "tox.ini"
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        "run: *x39",
-        "if: *x39",
-        "uses: *x39",
-        "with: {python-version: *x39, node-version: *x39}",
-        "env: {A: *x39}",
-    ],
-)
-def test_aliases_of_a_workflow_are_not_multiplied(step: str) -> None:
-    job = f"runs-on: *x39\n    name: *x39\n    steps:\n    - {step}\n    - run: pytest\n"
-    found = declared({".github/workflows/ci.yml": f"{ALIASES}jobs:\n  tests:\n    {job}", "tests/test_a.py": ""})
-    assert found.test == "python3 -m pytest"
+def test_aliases_of_a_workflow_are_followed() -> None:
+    steps = "steps: [{run: &install pip install -r dev.txt}]}, b: {steps: [{run: *install}, {run: pytest}]"
+    found = declared({".github/workflows/ci.yml": f"jobs: {{a: {{{steps}}}}}", "dev.txt": "", "tests/test_a.py": ""})
+    assert (found.requirements, found.test) == (("-r dev.txt",), "python3 -m pytest")
 
 
 DOUBLED = ", ".join(f"A{number}: $A{number - 1}$A{number - 1}" for number in range(1, 60))
