@@ -156,6 +156,11 @@ class ChildProcess:
         if self._process is not None:
             self.killer.kill(self._process)
 
+    @property
+    def signalled(self) -> bool:
+        """True if the program itself was ended by a signal, not only something that it started."""
+        return self._process is not None and (self._process.returncode or 0) < 0
+
     def _end_with_note(self, note: bytes) -> None:
         self._limit_note = note
         self.kill()

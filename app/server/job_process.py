@@ -298,6 +298,8 @@ class JobProcess:
         except StaleEpoch as error:
             return error.code
         except AgentFixError as error:
+            if self._draining.is_set() and isinstance(error, LostSandboxError):  # it may have been sent SIGTERM as well
+                return ExitCode.INTERRUPTED
             await asyncio.to_thread(self.release, error)
             return error.code
         finally:

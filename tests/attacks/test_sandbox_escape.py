@@ -24,6 +24,7 @@ from app.sandbox.bubblewrap.command import BubblewrapCommand, Mount, options, wi
 from app.sandbox.bubblewrap.layers import ensure_layer
 from app.sandbox.bubblewrap.provider import BubblewrapProvider, end_orphans
 from app.sandbox.host_directories import HostDirectory
+from tests.support.process_tree import descendants
 from tests.support.sandboxes import filler, opened, shell
 
 CANARY = "canary-7b1f93ac2e"
@@ -553,7 +554,7 @@ def _frozen(caller: int) -> tuple[list[int], list[int]]:
             break
         os.sched_yield()
     direct = {int(pid) for pid in children.read_text().split()}
-    below = set(_descendants(caller)) - direct
+    below = set(descendants(caller)) - direct
     return [os.pidfd_open(pid) for pid in direct], [os.pidfd_open(pid) for pid in below]
 
 
@@ -622,7 +623,7 @@ async def test_killing_the_caller_kills_what_it_started(tmp_path: Path) -> None:
     )
     assert caller.stdout is not None
     assert await caller.stdout.readline() == b"begun\n"
-    inside = _descendants(caller.pid)
+    inside = descendants(caller.pid)
     assert len(inside) >= 3
     watches = [os.pidfd_open(pid) for pid in inside]
     caller.kill()
@@ -642,11 +643,6 @@ async def _ended(watch: int) -> None:
             await ended.wait()
     finally:
         loop.remove_reader(watch)
-
-
-def _descendants(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children] + [below for child in children for below in _descendants(int(child))]
 
 
 async def test_a_sandbox_that_cannot_start_is_an_error_and_never_the_host(tmp_path: Path) -> None:

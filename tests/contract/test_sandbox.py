@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from app.core.errors import SandboxError, SetupError
+from app.core.errors import LostSandboxError, SandboxError, SetupError
 from app.sandbox.base import (
     BASE_LISTING,
     ENV,
@@ -33,6 +33,7 @@ from app.sandbox.unsandboxed import UnsandboxedProvider
 from tests.support.containers.engines import provided, shared
 from tests.support.e2b.server import local_e2b
 from tests.support.memory_tree import MemoryTree
+from tests.support.process_tree import descendants
 from tests.support.sandboxes import filler, opened, shell
 
 
@@ -335,12 +336,12 @@ class TestFiles:
 class TestLosing:
     async def test_a_sandbox_lost_during_a_command_is_an_error(self, provider: SandboxProvider) -> None:
         sandbox = await provider.open(SandboxSpec("lost", filler(FILES)))
-        before, begun = _descendants(), asyncio.Event()
+        before, begun = descendants(os.getpid()), asyncio.Event()
         running = asyncio.create_task(
             sandbox.exec(["/bin/sh", "-c", "echo begun; exec sleep 300"], timeout=300, on_output=lambda _: begun.set())
         )
         await begun.wait()
-        for pid in _descendants() - before:
+        for pid in set(descendants(os.getpid())).difference(before):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         try:
@@ -353,6 +354,21 @@ class TestLosing:
         await sandbox.close()
         async with opened(provider, SandboxSpec("lost", filler(FILES))) as again:
             assert await shell(again, "cat README.md src/a.py") == "hello\na = 1\n"
+
+    async def test_a_signal_to_all_processes_of_a_service_gives_no_result(self, tmp_path: Path) -> None:
+        """As systemd does without `KillMode=mixed`."""
+        provider = BubblewrapProvider(tmp_path / "jobs", caches=tmp_path / "caches")
+        async with opened(provider, SandboxSpec("lost", filler(FILES))) as sandbox:
+            before, begun = descendants(os.getpid()), asyncio.Event()
+            running = asyncio.create_task(
+                sandbox.exec(["sh", "-c", "echo begun; exec sleep 300"], on_output=lambda _: begun.set())
+            )
+            await begun.wait()
+            for pid in descendants(os.getpid()):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM if pid not in before else 0)
+            with pytest.raises(LostSandboxError, match="ended by a signal"):
+                await running
 
 
 class TestSetup:
@@ -406,17 +422,3 @@ def _by_name(listed: bytes) -> dict[bytes, str]:
     """What `sha256sum -z` says."""
     rows = (row.split(b"  ", 1) for row in listed.split(b"\0") if row)
     return {name.removeprefix(b"./"): digest.decode() for digest, name in rows}
-
-
-def _descendants() -> set[int]:
-    """Processes that this one has started, and theirs."""
-    parents: dict[int, list[int]] = {}
-    for place in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parents.setdefault(int(place.read_text().rpartition(")")[2].split()[1]), []).append(int(place.parent.name))
-    found, waiting = set[int](), [os.getpid()]
-    while waiting:
-        children = parents.get(waiting.pop(), [])
-        found.update(children)
-        waiting += children
-    return found

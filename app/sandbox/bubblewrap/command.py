@@ -31,7 +31,7 @@ from functools import lru_cache
 from itertools import count
 from pathlib import Path, PurePosixPath
 
-from app.core.errors import SandboxError
+from app.core.errors import LostSandboxError, SandboxError
 from app.sandbox import seccomp
 from app.sandbox.base import (
     HOME,
@@ -410,6 +410,11 @@ class BubblewrapCommand(Executor):
                 return cannot_execute(error.strerror or "the arguments are too long")
             finally:
                 self._running.discard(child)
+            if child.signalled:  # `start` kills process 1 only, so this is no result of the command
+                raise LostSandboxError(
+                    "A command's sandbox was ended by a signal.",
+                    hint="Run the same command again to continue from the last checkpoint.",
+                )
             if start.problem or (not start.began() and completed.exit_code < 128 and not completed.timed_out):
                 message = start.problem or (completed.output + completed.stderr).decode(errors="replace").strip()
                 raise SandboxError(

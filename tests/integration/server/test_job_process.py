@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from app.server.context import ServerContext
 from app.server.launch.base import ChildProcesses
 from app.server.worker import Intervals, Worker
 from tests.support.loopback import free_port
+from tests.support.process_tree import descendants
 from tests.support.repositories import make_repository
 from tests.support.server_jobs import BOT, issue_ref, job, job_context, trigger
 
@@ -38,6 +39,12 @@ RHYTHM = Intervals(poll=0.05, heartbeat=0.2, stop=2.0, drain=25.0)
 
 def is_handed_over(row: JobRow) -> bool:
     return row.state == "publishing" and row.result is not None and row.owner is None
+
+
+def runs_tests(pid: int) -> bool:
+    with suppress(OSError):
+        return b"unittest" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 class Site:
@@ -190,6 +197,26 @@ async def test_a_deploy_in_the_middle_of_a_job_changes_nothing(tmp_path: Path) -
     found = site.server_context.job_queries.get("job1")
     assert found is not None
     assert (found.crashes, len(site.requested())) == (0, 1)
+
+
+async def test_a_signal_to_all_processes_of_a_service_changes_no_result(tmp_path: Path) -> None:
+    """As systemd does without `KillMode=mixed`: the commands in sandboxes end with it as well."""
+    site = Site(tmp_path)
+    site.admit()
+    async with site.working():
+        await site.until(lambda row: row.state == "verifying")
+        async with asyncio.timeout(60):
+            while not any(map(runs_tests, descendants(os.getpid()))):  # noqa: ASYNC110  # nothing reports it
+                await asyncio.sleep(0.01)
+        for pid in descendants(os.getpid()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+    async with site.working():
+        row = await site.until(lambda row: row.final or is_handed_over(row))
+    assert row.result is not None
+    found = site.server_context.job_queries.get("job1")
+    assert found is not None
+    assert (row.result["verification"]["verdict"], found.crashes) == ("proved", 0)
 
 
 @pytest.mark.parametrize(
