@@ -19,6 +19,8 @@ MODEL_KEYS: Final = "AGENT_FIX_MODEL_KEYS"
 _RUNNER_FILES: Final = frozenset({"GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "RUNNER_TEMP"})
 _EVENT: Final = frozenset({"GITHUB_EVENT_NAME", "GITHUB_EVENT_PATH", "AGENT_FIX_ISSUE", "AGENT_FIX_SOLVED"})
 _RECORD: Final = "AGENT_FIX_RECORD"
+_SANDBOX: Final = "AGENT_FIX_SANDBOX"
+"""Also for the progress step, which must not run beside code without a sandbox."""
 _RUNNER: Final = "AGENT_FIX_RUNNER_PROCESS"
 _LEFT_BEHIND: Final = frozenset({_RUNNER, "RUNNER_TRACKING_ID"})
 """What ends the process of the progress step with the workflow's job: the runner's process, and its mark."""
@@ -66,7 +68,7 @@ def step_environment(step: Step, environment: Mapping[str, str]) -> dict[str, st
     ends = _LEFT_BEHIND if step == "progress" else frozenset()
     return {
         **own,
-        **chosen_variables(environment, _RUNNER_FILES | _EVENT | _PLACE | {TOKEN, _RECORD} | ends),
+        **chosen_variables(environment, _RUNNER_FILES | _EVENT | _PLACE | {TOKEN, _RECORD, _SANDBOX} | ends),
         STATE_DIR: str(_state(environment)),
     }
 

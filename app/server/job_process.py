@@ -429,7 +429,8 @@ class JobProcess:
         if found is None:
             raise AgentFixError(f"There is no job {self.claim.job}.", code=ExitCode.INTERNAL)
         job_context, mirror = found.job_context, self.server_context.mirror(found.job_context.issue_ref.repository)
-        job = found.job
+        settings = self.server_context.settings
+        job = found.job.model_copy(update={"sandbox": settings.sandbox})  # this machine's operator chooses it
         self._fetch_missing(mirror, job_context.issue_ref.repository, job.task.base, *job_context.parents[:1])
         if fix := job.task.fixed_by:
             self._fetch_missing(mirror, job_context.issue_ref.repository, fix)
@@ -441,14 +442,14 @@ class JobProcess:
             tree=mirror.tree(job.task.base),
             mirror=mirror,
             store=self.store,
-            settings=self.server_context.settings,
+            settings=settings,
             notes=job_context.notes,
             overrides=job_context.overrides,
             lessons=self._lessons(job_context),
         )
         models = make_budgeted_models(
             job,
-            inputs.settings,
+            settings,
             self.ledger(job, job_context),
             progress,
             fallbacks=inputs.config.fallbacks,

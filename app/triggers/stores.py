@@ -54,7 +54,6 @@ class ServerDefaults:
     model: str
     models: ModelNames = field(default_factory=ModelNames)
     """Models for kinds of work other than code."""
-    sandbox: str = "bubblewrap"
     runners: frozenset[str] = frozenset({"native"})
     budget: Budget = field(default_factory=Budget)
     lessons: bool = True

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,12 @@ from app.core.job import Job
 from app.core.lessons import LessonDraft
 from app.core.patch import Patch
 from app.jobs.leases import this_process
+from app.jobs.queue import JobClaim
 from app.jobs.store import JobBlobs, JobRow
 from app.jobs.tables import effects
 from app.publish.effects import OpenDraftPullRequest
 from app.server.context import ServerContext
+from app.server.job_process import JobProcess
 from app.server.launch.base import ChildProcesses
 from app.server.worker import Intervals, Worker
 from tests.support.loopback import free_port
@@ -131,6 +134,14 @@ async def test_a_finished_job_adds_its_effects_to_the_outbox(tmp_path: Path) -> 
     assert "- 1 lesson learned: (2) `python3 -m unittest discover -v` runs the suite" in effect.body
     assert "(`/agent forget 2` deletes it.)" in effect.body
     assert [(each.number, each.job) for each in known.all()] == [(1, ""), (2, "job1")]
+
+
+def test_jobs_run_in_the_sandbox_of_the_worker_that_runs_them(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.admit(sandbox="none")
+    site.server_context.settings = replace(site.settings, sandbox="docker")
+    runner = JobProcess(site.server_context, JobClaim("job1", 1, "w", resumed=False)).runner()
+    assert (runner.provider.name, runner.inputs.job.sandbox) == ("docker", "docker")
 
 
 @pytest.mark.parametrize("point", ["turn.2.answer.done", "verify.1.done", "publish.wanted", "finished"])

@@ -68,11 +68,11 @@ def test_app_id_and_key_must_be_set_together(monkeypatch: pytest.MonkeyPatch, al
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_solve_step_gets_prices_and_all_steps_get_the_model_choice(step: Step) -> None:
-    ours = {"AGENT_FIX_PRICES": "/w/prices.yml", "AGENT_FIX_MODEL_PLAN": "openai/o3"}
+def test_solve_step_gets_prices_and_all_steps_get_model_and_sandbox(step: Step) -> None:
+    ours = {"AGENT_FIX_PRICES": "/w/prices.yml", "AGENT_FIX_MODEL_PLAN": "openai/o3", "AGENT_FIX_SANDBOX": "none"}
     own = step_environment(step, {**CARELESS, **ours})
     assert ("AGENT_FIX_PRICES" in own) == (step == "solve")
-    assert own["AGENT_FIX_MODEL_PLAN"] == "openai/o3"
+    assert (own["AGENT_FIX_MODEL_PLAN"], own["AGENT_FIX_SANDBOX"]) == ("openai/o3", "none")
 
 
 @pytest.mark.parametrize("step", STEPS)
