@@ -18,10 +18,10 @@ from time import monotonic
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.config.settings import Settings
-from app.core.errors import ExitCode
+from app.core.errors import ExitCode, SandboxError
 from app.core.failpoints import failpoint
 from app.jobs.queue import JobClaim
-from app.pipeline.wiring.sandboxes import sweep_everywhere
+from app.pipeline.wiring.sandboxes import sandbox_usability, sweep_everywhere
 from app.server.context import ServerContext, make_launcher
 from app.server.launch.base import DRAIN_SECONDS, HEARTBEAT_SECONDS, JobHandle, JobLauncher, LaunchError
 
@@ -206,6 +206,8 @@ async def _run(server_context: ServerContext, settings: Settings) -> int:
     worker = Worker(server_context, make_launcher(settings))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, worker.draining.set)
+    if settings.jobs_run_on == "process":
+        await _check_sandbox(settings)
     logger.info(
         "worker ready, at most %s jobs at once, run on %s, process %s",
         settings.jobs,
@@ -214,3 +216,10 @@ async def _run(server_context: ServerContext, settings: Settings) -> int:
     )
     await worker.work()
     return ExitCode.OK
+
+
+async def _check_sandbox(settings: Settings) -> None:
+    """Raises SandboxError if no job could run on this machine: each would be paused until a person continues it."""
+    found = await sandbox_usability(settings.sandbox, settings)
+    if not found.ok:
+        raise SandboxError(f"Jobs cannot run in {settings.sandbox} on this machine: {found.detail}", hint=found.repair)

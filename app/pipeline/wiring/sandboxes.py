@@ -135,10 +135,11 @@ PAID = {"e2b": ("E2B_API_KEY", "a key is set; test it with agent-fix doctor --sa
 
 async def sandbox_availability(settings: Settings) -> list[DoctorCheck]:
     """One for each kind, in the usual order."""
-    return await asyncio.gather(*(_usability(name, settings) for name in SANDBOXES))
+    return await asyncio.gather(*(sandbox_usability(name, settings) for name in SANDBOXES))
 
 
-async def _usability(name: str, settings: Settings) -> DoctorCheck:
+async def sandbox_usability(name: str, settings: Settings) -> DoctorCheck:
+    """Whether a sandbox of this kind opens; a paid kind is not opened."""
     if name in PAID:
         return cloud_sandbox_availability(name, settings.environment)
     try:

@@ -1,6 +1,8 @@
 """The worker: a process for each job, leases kept, the dead counted, and nothing left behind when it is drained."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -204,6 +206,15 @@ async def test_a_process_that_cannot_be_started_is_a_launch_error(tmp_path: Path
     launcher = ChildProcesses(Settings(state=tmp_path, environment=too_long))
     with pytest.raises(LaunchError, match="cannot be started: Argument list too long"):
         await launcher.start(JobClaim("a", 1, launcher.owner, resumed=False))
+
+
+def test_a_worker_whose_sandbox_cannot_open_ends_before_it_claims_a_job(tmp_path: Path) -> None:
+    own = {"PATH": str(tmp_path), "HOME": str(tmp_path), "AGENT_FIX_SANDBOX": "docker"}
+    words = [sys.executable, "-I", "-m", "app", "serve", "--role", "worker"]
+    ended = subprocess.run(words, env=own, check=False, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == ExitCode.SANDBOX, ended.stderr
+    assert "Jobs cannot run in docker on this machine: " in ended.stderr
+    assert "or use another sandbox" in ended.stderr
 
 
 async def test_a_failed_sweep_is_logged_and_the_worker_goes_on(
