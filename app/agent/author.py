@@ -200,7 +200,10 @@ def _failing_test_count(specification: Specification) -> int:
 async def decide_objection(
     ask: Callable[[ModelRequest], Awaitable[ModelAnswer]], issue: str, found: SpecificationResult, objection: str
 ) -> Settlement:
-    """Decide between the fixer and the failing tests; what cannot be read as a decision withdraws nothing."""
+    """Decide between the fixer and the failing tests; what cannot be decided withdraws nothing.
+
+    Raises ModelError if the provider may answer later, and BudgetError.
+    """
     failing = [test.id for test in found.failing]
     output = "\n\n".join(f"{test.id}\n{test.head_text}" for test in found.failing)
     tests = "\n\n".join(f"{file.path}:\n{file.text}" for file in found.files)
@@ -218,13 +221,17 @@ async def decide_objection(
         "required": ["withdrawn", "reason"],
         "additionalProperties": False,
     }
-    answer = await ask(
-        ModelRequest(messages=messages, schema_name="settlement", response_schema=schema, max_tokens=_DECISION_TOKENS)
+    request = ModelRequest(
+        messages=messages, schema_name="settlement", response_schema=schema, max_tokens=_DECISION_TOKENS
     )
     try:
-        decided = read_object(answer.content)[0]
+        decided = read_object((await ask(request)).content)[0]
     except MalformedError:
         decided = {}
+    except ModelError as error:
+        if error.kind in ("retry", "wait"):
+            raise
+        decided = {"reason": f"Nobody could be asked: {error.message}"}
     named = decided.get("withdrawn")
     withdrawn = tuple(name for name in failing if isinstance(named, list) and name in named)
     reason = decided.get("reason")

@@ -18,7 +18,7 @@ from app.core.job import Progress, waiting_for
 from app.core.model_usage import ModelNames, Totals, WorkKind, usd
 from app.llm.base import AnswerOrigin, Model, ModelAnswer, ModelInfo, ModelRequest, Usage
 from app.llm.circuit_breaker import MAX_REST_SECONDS, CircuitBreakers, RetryBackoff
-from app.llm.errors import ModelError, is_outage
+from app.llm.errors import BudgetError, ModelError, is_outage
 from app.llm.ledger import NOTHING, Ledger, run_or_undo
 from app.llm.prices import affordable, cost_of, worst_case
 from app.llm.tokens import count_text
@@ -80,15 +80,8 @@ class BudgetedModel:
         could exceed the cap. If a process died after it booked an answer but before it could return it, that answer is
         used and not bought again.
         """
-        if bought := await asyncio.to_thread(self._ledger.stored_answer, key):
-            try:
-                answer = ModelAnswer.model_validate_json(bought)
-            except ValidationError:
-                text = f"The stored answer of {key} is of another version of agent-fix; the model is asked again."
-                self._progress.report("warning", text)
-            else:
-                self._warn(await asyncio.to_thread(self._ledger.nearing, answer.usage.cost))  # maybe not yet warned
-                return answer
+        if bought := await self._bought(key):
+            return bought
         until = asyncio.get_running_loop().time() + self._deadline
         origin, first = AnswerOrigin(kind=self._kind), None
         # for images, a model without vision would make up what it sees
@@ -105,7 +98,25 @@ class BudgetedModel:
                     self._progress.report("warning", f"{error.message} Asking {following.info.name} instead.")
                 elif error is not first:
                     self._progress.report("warning", error.message)
+            except BudgetError as error:
+                if first is None:
+                    raise
+                self._progress.report("warning", f"{model.info.name} is not asked instead: {error.message}")
         raise first or AssertionError("there is always a model")
+
+    async def _bought(self, key: str) -> ModelAnswer | None:
+        """The answer that an earlier process bought, if there is one that this version can read."""
+        bought = await asyncio.to_thread(self._ledger.stored_answer, key)
+        if not bought:
+            return None
+        try:
+            answer = ModelAnswer.model_validate_json(bought)
+        except ValidationError:
+            text = f"The stored answer of {key} is of another version of agent-fix; the model is asked again."
+            self._progress.report("warning", text)
+            return None
+        self._warn(await asyncio.to_thread(self._ledger.nearing, answer.usage.cost))  # maybe not yet warned
+        return answer
 
     async def _in_time(
         self, model: Model, key: str, request: ModelRequest, origin: AnswerOrigin, until: float, *, last: bool

@@ -98,7 +98,7 @@ class CircuitBreaker:
         if self._failures >= FAILURES:
             self._until = self._clock() + OPEN_SECONDS
         if retry_after is not None:
-            self._resting = self._clock() + min(retry_after, MAX_REST_SECONDS)
+            self._resting = max(self._resting, self._clock() + min(retry_after, MAX_REST_SECONDS))
         if self._shared and (left := self._remaining()):
             self._shared.extend(left, why)
 

@@ -17,6 +17,7 @@ T = TypeVar("T")
 NEAR_CAP_PERCENT = 80
 NEAR_CAP = f"{NEAR_CAP_PERCENT} % of the "
 """How the warning of a cap that is nearly reached begins."""
+SHARE_USED_UP = "This attempt's share of the money is used."
 NOTHING = Usage()
 
 

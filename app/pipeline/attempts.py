@@ -17,6 +17,7 @@ from app.core.model_usage import DOLLAR, MicroUSD
 from app.core.record import Record
 from app.core.verification import Verdict, VerifiedPatch
 from app.llm.base import ModelAnswer, ModelInfo, ModelRequest
+from app.llm.ledger import SHARE_USED_UP, Ledger
 from app.verify.verdict import BEYOND_THE_FIXER
 
 
@@ -61,11 +62,11 @@ class Attempt:
         """The name of its tree."""
         return "work" if self.number == 1 else f"work.{self.number}"
 
-    def model_for(self, budgeted_model: ModelPort, spent: Callable[[], MicroUSD]) -> ModelPort:
-        """The same model, with answers stored under this attempt's names."""
+    def model_for(self, budgeted_model: ModelPort, ledger: Ledger) -> ModelPort:
+        """The same model, with answers stored under this attempt's names; `ledger` is the job's."""
         if not self.prefix and not self.attempt_budget.until:
             return budgeted_model
-        return _AttemptModel(budgeted_model, self.prefix, self.attempt_budget.until, spent)
+        return _AttemptModel(budgeted_model, self.prefix, self.attempt_budget.until, ledger)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,20 +202,25 @@ class AttemptJournal:
 class _AttemptModel:
     """A budgeted model under other names, up to an amount."""
 
-    def __init__(self, budgeted_model: ModelPort, prefix: str, until: MicroUSD, spent: Callable[[], MicroUSD]) -> None:
+    def __init__(self, budgeted_model: ModelPort, prefix: str, until: MicroUSD, ledger: Ledger) -> None:
         self._budgeted_model = budgeted_model
         self._prefix = prefix
         self._until = until
-        self._spent = spent
+        self._ledger = ledger
 
     @property
     def info(self) -> ModelInfo:
         return self._budgeted_model.info
 
     async def ask(self, key: str, request: ModelRequest) -> ModelAnswer:
-        if self._until and await asyncio.to_thread(self._spent) >= self._until:
-            raise ShareSpentError("This attempt's share of the money is used.", code=ExitCode.LIMIT_REACHED)
-        return await self._budgeted_model.ask(f"{self._prefix}{key}", request)
+        key = f"{self._prefix}{key}"
+        if self._until and await asyncio.to_thread(self._nothing_left, key):
+            raise ShareSpentError(SHARE_USED_UP, code=ExitCode.LIMIT_REACHED)
+        return await self._budgeted_model.ask(key, request)
+
+    def _nothing_left(self, key: str) -> bool:
+        """True if the share is used, unless the answer was bought before a process died. Blocking."""
+        return self._ledger.spent() >= self._until and not self._ledger.stored_answer(key)
 
 
 async def _restore_nothing() -> None:

@@ -15,7 +15,7 @@ from app.core.text import clip
 from app.llm.base import ModelInfo, StreamEvent, ToolCall, Usage, WireProtocol
 from app.llm.chat_format import clean
 from app.llm.errors import BudgetError
-from app.llm.ledger import NOTHING, Ledger, run_or_undo
+from app.llm.ledger import NOTHING, SHARE_USED_UP, Ledger, run_or_undo
 from app.llm.prices import affordable, cost_of, worst_case
 from app.llm.tokens import count_text
 
@@ -325,7 +325,6 @@ class ExchangeRecorder:
 
 MIN_ANSWER = 256
 """Output tokens below which an answer is useless; agents have small questions too."""
-SHARE_USED_UP = "This attempt's share of the money is used."
 
 
 @dataclass(frozen=True, slots=True)

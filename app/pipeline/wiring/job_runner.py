@@ -425,7 +425,7 @@ class JobRunner:
 
     def _runner(self, sandbox: Sandbox, attempt: Attempt, base_brief: Callable[[], str]) -> Runner:
         context = RunnerContext(
-            budgeted_model=attempt.model_for(self.budgeted_model, lambda: self.budgeted_model.totals().cost),
+            budgeted_model=attempt.model_for(self.budgeted_model, self.job_models.ledger),
             sandbox=sandbox,
             baseline=self.workspaces.baseline,
             journal=attempt.journal,

@@ -1,7 +1,7 @@
 """The author of the specification tests: looks, hands in, corrects once, and is bounded in turns and money."""
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ import pytest
 from app.agent.author import MAX_SECOND_TURNS, MAX_TURNS, Author, decide_objection
 from app.core.verification import Outcome, SourceText, Specification, SpecificationResult, SpecifiedTest
 from app.llm.base import ModelAnswer, ModelRequest, Usage
-from app.llm.errors import BudgetError, DayBudgetError, ModelError
+from app.llm.errors import BudgetError, DayBudgetError, ModelError, ModelErrorKind
 from app.sandbox.base import Sandbox
 from tests.support.agent_harness import FILES, UnbudgetedModel, act, say
 from tests.support.local_sandbox import LocalSandbox
@@ -212,6 +212,24 @@ async def test_a_third_call_decides_for_each_failing_test() -> None:
 async def test_unreadable_decision_withdraws_no_test(content: str) -> None:
     found, _ = await decide(content)
     assert (found.kept, found.withdrawn) == (("t::one", "t::two"), ())
+
+
+@pytest.mark.parametrize("kind", ["shrink", "give_up"])
+async def test_model_that_cannot_be_asked_withdraws_no_test(kind: ModelErrorKind) -> None:
+    found = await decide_objection(asks_in_vain(kind), "# Halves", RESULT, "It is nowhere said.")
+    assert (found.kept, found.withdrawn, found.reason) == (("t::one", "t::two"), (), "Nobody could be asked: No.")
+
+
+async def test_objection_waits_for_a_provider_that_may_answer_later() -> None:
+    with pytest.raises(ModelError):
+        await decide_objection(asks_in_vain("wait"), "# Halves", RESULT, "It is nowhere said.")
+
+
+def asks_in_vain(kind: ModelErrorKind) -> Callable[[ModelRequest], Awaitable[ModelAnswer]]:
+    async def ask(_: ModelRequest) -> ModelAnswer:
+        raise ModelError("No.", kind=kind, reason="x")
+
+    return ask
 
 
 REGRESSION = frozen(guards=2).model_copy(update={"absent": ""})

@@ -276,6 +276,18 @@ async def test_failing_fallback_leaves_the_first_error(reason: str) -> None:
     assert (answer.content, answer.origin.instead_of, answer.origin.because) == ("ok", "fake/priced", "unreachable")
 
 
+async def test_fallback_that_costs_too_much_leaves_the_first_error() -> None:
+    dear = ModelInfo("dear/priced", 10_000, 4_000, input_price=10**11, output_price=10**11)
+    services = BudgetHarness([failed("retry", "server_error")] * MAX_ATTEMPTS, others=[ScriptedModel([], info=dear)])
+    assert (await services.refused()).reason == "server_error"
+    assert services.progress.texts("warning")[-1].startswith("dear/priced is not asked instead: The next model call")
+    good = ScriptedModel([text("ok")], info=OTHER)
+    services = BudgetHarness(
+        [failed("retry", "server_error")] * MAX_ATTEMPTS, others=[ScriptedModel([], info=dear), good]
+    )
+    assert (await services.budgeted_model.ask("turn.1", HELLO)).content == "ok"
+
+
 async def test_answer_has_a_deadline() -> None:
     model, ledger = _Endless(), MemoryLedger(10_000_000)
     with pytest.raises(ModelError) as caught:
@@ -322,6 +334,13 @@ def test_breaker_lets_one_call_through_at_a_time() -> None:
     assert (breaker.delay(), breaker.delay()) == (0, OPEN_SECONDS)
     breaker.succeeded()
     assert breaker.delay() == 0
+
+
+def test_longer_of_two_pauses_counts() -> None:
+    breaker = CircuitBreaker(lambda: 0.0)
+    for seconds in (200.0, 1.0):
+        breaker.failed("rate_limited", seconds)
+        assert breaker.delay() == 200
 
 
 async def test_budget_warning_is_given_once_even_after_a_crash() -> None:

@@ -9,8 +9,9 @@ from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Budget, Job, JobResult, JobState, WaitingForUser
 from app.core.patch import Patch
 from app.core.verification import FailureReason, Reproduction, SuiteComparison, Verdict, Verification, VerifiedPatch
-from app.llm.base import Message, ModelAnswer, ModelRequest
+from app.llm.base import Message, ModelAnswer, ModelRequest, Usage
 from app.llm.errors import BudgetError, ModelError
+from app.llm.ledger import MemoryLedger
 from app.pipeline.attempts import (
     Attempt,
     AttemptBudget,
@@ -274,20 +275,31 @@ def asking(number: int, until: int) -> tuple[ScriptedModel, Attempt]:
 
 
 async def test_model_calls_are_named_per_attempt_and_end_with_its_share() -> None:
-    money = [0]
+    ledger = MemoryLedger(1_000)
     model, attempt = asking(2, 100)
-    asks = attempt.model_for(UnbudgetedModel(model), lambda: money[0])
+    asks = attempt.model_for(UnbudgetedModel(model), ledger)
     assert (await asks.ask("turn.1", REQUEST)).content == "1"
     assert model.keys == ["attempt.2.turn.1"]
-    money[0] = 100
+    spend(ledger, "attempt.2.turn.1", 100)
     with pytest.raises(ShareSpentError):
         await asks.ask("turn.2", REQUEST)
+
+
+async def test_answer_bought_with_the_rest_of_a_share_is_used_after_a_crash() -> None:
+    ledger, (model, attempt) = MemoryLedger(1_000), asking(2, 100)
+    spend(ledger, "attempt.2.turn.1", 100, answer="{}")
+    assert (await attempt.model_for(UnbudgetedModel(model), ledger).ask("turn.1", REQUEST)).content == "1"
+
+
+def spend(ledger: MemoryLedger, call: str, cost: int, answer: str = "") -> None:
+    ledger.reserve(call, cost)
+    ledger.book(call, Usage(cost=cost), answer)
 
 
 def test_single_attempt_uses_the_job_model_directly() -> None:
     model, attempt = asking(1, 0)
     budgeted_model = UnbudgetedModel(model)
-    assert attempt.model_for(budgeted_model, lambda: 0) is budgeted_model
+    assert attempt.model_for(budgeted_model, MemoryLedger(0)) is budgeted_model
 
 
 # what is told
