@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NoReturn
+from typing import Annotated, Any, ClassVar, NoReturn, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -15,6 +15,7 @@ from app.llm.base import ToolCall, ToolSpec
 MAX_TIMEOUT = 1_800
 DEFAULT_TIMEOUT = 120
 MAX_LESSONS, MAX_LESSON = 3, 600
+A = TypeVar("A", bound="Action")
 
 
 def _writable(text: str) -> str:
@@ -256,12 +257,16 @@ def _parse_call(call: ToolCall, call_id: str, actions: Mapping[str, type[Action]
         arguments, raw = read_object(call.arguments)
     except MalformedError as error:
         return _refuse(call, call_id, f"The arguments of {call.name} could not be read: {error}. Send one JSON object.")
-    given = {key: value for key, value in arguments.items() if value is not None}
     try:
-        action = kind.model_validate(given)
+        action = validated(kind, arguments)
     except ValidationError as error:
         return _refuse(call, call_id, _argument_errors(kind, error))
     return ParsedCall(ToolCall(id=call_id, name=call.name, arguments=raw), action)
+
+
+def validated(kind: type[A], arguments: Mapping[str, Any]) -> A:
+    """The action; an argument that is null counts as absent. Raises ValidationError."""
+    return kind.model_validate({name: value for name, value in arguments.items() if value is not None})
 
 
 def read_object(raw: str) -> tuple[dict[str, Any], str]:
@@ -322,13 +327,16 @@ def _unknown_tool(name: str, actions: Mapping[str, type[Action]]) -> str:
 
 
 def _argument_errors(kind: type[Action], error: ValidationError) -> str:
+    return f"{kind.tool} was not executed: {invalid_arguments(error)}. It takes: {', '.join(kind.model_fields)}."
+
+
+def invalid_arguments(error: ValidationError) -> str:
     """Each invalid argument with its reason, without its value, which may be huge."""
-    reasons = [
+    return "; ".join(
         f"{'.'.join(str(part)[:64] for part in item['loc'])}: "
         + _REASONS.get(item["type"], item["msg"].removeprefix("Value error, "))
         for item in error.errors(include_url=False, include_input=False, include_context=False)[:8]
-    ]
-    return f"{kind.tool} was not executed: {'; '.join(reasons)}. It takes: {', '.join(kind.model_fields)}."
+    )
 
 
 def _refuse(call: ToolCall, call_id: str, problem: str) -> ParsedCall:

@@ -41,7 +41,7 @@ from app.core.errors import AgentFixError
 from app.core.model_usage import MicroUSD
 from app.llm.base import FIELDS, OURS, Body, RawProxyCall, StreamEvent, WireProtocol
 from app.llm.chat_format import clean
-from app.llm.errors import BudgetError, ModelError
+from app.llm.errors import BudgetError, ModelError, is_outage
 from app.llm.ledger import Ledger
 from app.llm.tokens import count_text
 
@@ -192,8 +192,8 @@ class JobAllowance:
 
     account: CallBudget
     turns: int
+    used: int = 0
     cut_short: str = ""
-    _used: int = 0
     _open: set[str] = field(default_factory=set)
     _in_order: asyncio.Lock = field(default_factory=asyncio.Lock)
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -204,7 +204,7 @@ class JobAllowance:
         async with self._in_order:
             while True:
                 self._ended.clear()
-                if self._used + len(self._open) >= self.turns:
+                if self.used + len(self._open) >= self.turns:
                     reason, message = "turns_used", f"All {self.turns} turns are used."
                 else:
                     try:
@@ -222,7 +222,7 @@ class JobAllowance:
     def ended(self, reserved: Reservation, *, answered: bool) -> None:
         """Mark a call as booked; `answered` is true if it counts as a turn."""
         self._open.discard(reserved.call)
-        self._used += answered
+        self.used += answered
         self._ended.set()
 
 
@@ -267,7 +267,7 @@ class Gateway:
     """Forwards an agent's calls. Independent of HTTP, except for the status of refusals.
 
     `token` is valid for this job only; `names` are the model's accepted names. Fields in `leaves_out` are dropped.
-    `most_calls` are the remaining turns; only answers count.
+    `used` of the job's `turns` were used before; only answers count.
     """
 
     raw_call: RawProxyCall
@@ -279,13 +279,16 @@ class Gateway:
     on_exchange: Callable[[Exchange], None] = lambda _: None
     clock: Callable[[], float] = field(default=lambda: asyncio.get_running_loop().time())
     recorder: ExchangeRecorder = field(default_factory=ExchangeRecorder)
-    most_calls: int = 1_000
+    turns: int = 1_000
+    used: int = 0
+    outage: ModelError | None = None
+    """Why the last call failed, if another call may be answered later."""
     places: RequestSlots = field(init=False)
     allowance: JobAllowance = field(init=False)
 
     def __post_init__(self) -> None:
         self.places = RequestSlots(self.limits)
-        self.allowance = JobAllowance(self.account, self.most_calls)
+        self.allowance = JobAllowance(self.account, self.turns, self.used)
 
     @property
     def cut_short(self) -> str:
@@ -343,7 +346,9 @@ class Gateway:
                 reading = ResponseReader(protocol)
                 document = await self.raw_call.complete(protocol, body, reserved.limit)
                 reading.whole(document)
+                self.outage = None
             except ModelError as error:
+                self.outage = error if is_outage(error) else None
                 reading = reading if error.reason in CHARGED else None
                 raise as_refusal(error) from error
             else:
@@ -365,9 +370,11 @@ class Gateway:
                         answer_started = True
                         if event.data.get("choices") or not hides_usage:
                             yield frame(event)
+                self.outage = None
                 if protocol == "chat":
                     yield DONE
             except ModelError as error:
+                self.outage = error if is_outage(error) else None
                 if not answer_started:
                     charged = reading if error.reason in CHARGED else None
                     raise as_refusal(error) from error
@@ -579,14 +586,21 @@ class ModelSocket:
 
     @asynccontextmanager
     async def open(
-        self, name: str, token: str, recipe: AgentRecipe, turns: int, on_exchange: Callable[[Exchange], None]
+        self,
+        name: str,
+        token: str,
+        recipe: AgentRecipe,
+        on_exchange: Callable[[Exchange], None],
+        *,
+        turns: int,
+        used: int,
     ) -> AsyncIterator[Gateway]:
-        """`name` is the start's name, the same if it is repeated."""
+        """`name` is the start's name, the same if it is repeated; `used` of the `turns` were used in earlier starts."""
         account = CallBudget(self.ledger, self.raw_call.info, name, self.until)
         await account.begin()
         names = frozenset({recipe.model, recipe.model.rpartition("/")[2]})
         gateway = Gateway(
-            self.raw_call, account, token, names, recipe.leaves_out, on_exchange=on_exchange, most_calls=turns
+            self.raw_call, account, token, names, recipe.leaves_out, on_exchange=on_exchange, turns=turns, used=used
         )
         async with serving(gateway, self.socket):
             yield gateway

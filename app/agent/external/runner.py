@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from app.agent.actions import SubmitAction
+from app.agent.actions import MalformedError, SubmitAction, invalid_arguments, read_object, validated
 from app.agent.base import Assignment, Reviewer, ReviewResult, RunnerContext, RunnerEnding, RunnerStatus, Submission
 from app.agent.external.exchange import Exchange
 from app.agent.external.gateway import ModelSocket
@@ -32,6 +32,8 @@ from app.sandbox.base import HOME, MODEL_PORT, TOOLS, CompletedCommand, with_for
 SUBMISSION = "/tmp/submission.json"  # noqa: S108  # a path inside the sandbox
 MAX_TASK_LENGTH = 120_000
 """Bytes of the task: one argument of a command has at most 128 KB."""
+MAX_SUBMISSION = 100_000
+"""Bytes of a submission that are read."""
 TAIL = 4_000
 MESSAGE_CHECK_SECONDS = 2.0
 """Seconds between two checks for messages, if an agent can be interrupted."""
@@ -136,6 +138,8 @@ class ExternalRunner:
     recipe: AgentRecipe
     context: RunnerContext
     model_socket: ModelSocket
+    waits: bool = True
+    """False if a limit ends the work for good, because another attempt follows or an earlier one can be used."""
     message_check_seconds: float = MESSAGE_CHECK_SECONDS
     runs: list[AgentRun] = field(default_factory=list)
     _started: int = 0
@@ -155,7 +159,7 @@ class ExternalRunner:
             start = partial(self._start, number, assignment, answer, checkpoints)
             run = await context.journal.step(self._run_name(number), AgentRun, start)
             self.runs.append(run)
-            if run.cut_short and self._started == before:
+            if run.cut_short and self.waits and self._started == before:
                 continue  # in another process; the limit was raised before the job was resumed
             if run.cut_short:
                 return self._ending("limit_reached", run.cut_short, None)
@@ -180,18 +184,22 @@ class ExternalRunner:
         self._started += 1
         self.context.progress.report("step", f"{self.recipe.title}, start {number}")
         budget = self.context.budget
-        turns = max(0, budget.steps - sum(run.turns for run in self.runs))
+        used = sum(run.turns for run in self.runs)
         seconds = max(1.0, budget.minutes * 60 - sum(run.seconds for run in self.runs))
-        values = self._placeholder_values(task.text, turns)
+        values = self._placeholder_values(task.text, max(0, budget.steps - used))
         await self._prepare(values)
         command = self.recipe.again if task.again else self.recipe.command
         argv = [fill_placeholders(part, values) for part in command]
         name, token = self._run_name(number), values["token"]
-        async with self.model_socket.open(name, token, self.recipe, turns, self._report_exchange) as gateway:
+        open_gateway = partial(self.model_socket.open, turns=budget.steps, used=used)
+        async with open_gateway(name, token, self.recipe, self._report_exchange) as gateway:
             done = await self._until_user_message(argv, values, seconds, task.last_message)
         exchanges = tuple(gateway.recorder.exchanges)
-        late = f"The {budget.minutes:g} minutes are used." if done.timed_out else ""
         submission = await self._read_submission()
+        if gateway.outage is not None and submission is None and not gateway.cut_short:
+            raise gateway.outage  # the start is repeated later; half of its work is not reviewed
+        # an agent may end late only because something that it started still runs
+        late = f"The {budget.minutes:g} minutes are used." if done.timed_out and submission is None else ""
         self.context.progress.report("observation", f"{self.name} ended with exit code {done.exit_code}")
         checkpoint = await checkpoints.take()
         return AgentRun(
@@ -263,13 +271,18 @@ class ExternalRunner:
 
     async def _read_submission(self) -> Submission | None:
         """The agent's submission; None if there is none that can be read."""
-        done = await self.context.sandbox.exec(["head", "-c", "20000", SUBMISSION], timeout=30, separate_stderr=True)
+        argv = ["head", "-c", str(MAX_SUBMISSION), SUBMISSION]
+        done = await self.context.sandbox.exec(argv, timeout=30, separate_stderr=True)
         if not done.ok:
             return None
         try:
-            return SubmitAction.model_validate_json(done.output).submission
-        except ValidationError:
-            return None
+            return validated(SubmitAction, read_object(done.output.decode("utf-8", "replace"))[0]).submission
+        except MalformedError as error:
+            problem = str(error)
+        except ValidationError as error:
+            problem = invalid_arguments(error)
+        self.context.progress.report("warning", f"{self.name}: its submission could not be used ({problem})")
+        return None
 
     def _report_exchange(self, exchange: Exchange) -> None:
         usage, calls = exchange.usage, ", ".join(call.name for call in exchange.calls)

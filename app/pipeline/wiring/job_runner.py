@@ -438,6 +438,6 @@ class JobRunner:
         runner: Runner = NativeRunner(context)
         if external := self.external_agent:
             model_socket = external.model_socket(self.job_models.ledger, attempt.attempt_budget.until)
-            runner = ExternalRunner(external.recipe, context, model_socket)
+            runner = ExternalRunner(external.recipe, context, model_socket, waits=attempt.waits)
         self.runners.append(runner)
         return runner

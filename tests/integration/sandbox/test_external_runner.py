@@ -16,6 +16,7 @@ from app.agent.external.recipe import AgentRecipe, parse
 from app.agent.external.runner import ROUNDS, ExternalRunner
 from app.core.job import Budget, UserMessage
 from app.llm.base import Body, ModelInfo, StreamEvent, Usage, WireProtocol
+from app.llm.errors import ModelError
 from app.llm.ledger import Ledger, MemoryLedger
 from app.sandbox.base import Sandbox, SandboxProvider, SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
@@ -65,7 +66,7 @@ PRICED = ModelInfo("scripted", 100_000, 4_000, input_price=1_000_000, output_pri
 class ScriptedTexts:
     """A model that says these things one after the other; what it was sent stands in `bodies`."""
 
-    lines: Sequence[str]
+    lines: Sequence[str | ModelError]
     words: list[UserMessage] = field(default_factory=list)
     """Where what people say goes, when a line is of theirs (`# ada: words`)."""
     bodies: list[Body] = field(default_factory=list)
@@ -74,6 +75,8 @@ class ScriptedTexts:
     async def complete(self, wire: WireProtocol, body: Body, limit: int) -> dict[str, Any]:
         self.bodies.append(body)
         line = self.lines[len(self.bodies) - 1]
+        if isinstance(line, ModelError):
+            raise line
         if line.startswith("# ada: "):
             self.words.append(UserMessage(seq=len(self.words) + 1, author="ada", text=line.partition("\n")[0][7:]))
         message = {"role": "assistant", "content": line}
@@ -108,6 +111,8 @@ class RunnerHarness:
     patch: dict[str, bytes | None] = field(default_factory=dict)
     brief: str = "Fix add."
     until: int = 0
+    waits: bool = True
+    progress: ListProgress = field(default_factory=ListProgress)
 
     async def since(self, seq: int) -> tuple[UserMessage, ...]:
         return tuple(said for said in self.words if said.seq > seq)
@@ -125,12 +130,14 @@ class RunnerHarness:
                 baseline=baseline(TREE),
                 journal=self.journal,
                 blobs=self.blobs,
-                progress=ListProgress(),
+                progress=self.progress,
                 budget=budget or Budget(),
                 user_messages=self,
             )
             model_socket = ModelSocket(self.place / "model.sock", model, self.ledger, self.until)
-            self.runner = ExternalRunner(self.recipe, around, model_socket, message_check_seconds=0.02)
+            self.runner = ExternalRunner(
+                self.recipe, around, model_socket, waits=self.waits, message_check_seconds=0.02
+            )
             ending = await self.runner.work(Assignment(brief=self.brief), self.review)
             changes = (await export(sandbox, baseline(TREE))).changes
             self.patch = {change.path: change.content for change in changes}
@@ -213,12 +220,23 @@ async def test_a_change_counts_without_the_agents_report(case_runner: RunnerHarn
     assert case_runner.submitted == [Submission(summary="exit", reproduction_was_requested=True)]
 
 
+def hand_in(document: str) -> str:
+    return f"cat > /tmp/submission.json << 'END'\n{document}\nEND"
+
+
 @pytest.mark.parametrize("field", ['"reproduction_was_requested": true', r'"reproduction": "true \u0000"'])
 async def test_a_submission_with_another_field_or_nul_does_not_count(case_runner: RunnerHarness, field: str) -> None:
-    hand_in = f"""cat > /tmp/submission.json << 'END'\n{{"summary": "add adds", {field}}}\nEND"""
-    ending = await case_runner.work(ScriptedTexts([FIX, hand_in, "exit"]))
+    ending = await case_runner.work(ScriptedTexts([FIX, hand_in(f'{{"summary": "add adds", {field}}}'), "exit"]))
     assert ending.exit_status == "submitted"
     assert [each.summary for each in case_runner.submitted] == ["exit"]
+    assert "parrot: its submission could not be used (reproduction" in case_runner.progress.texts("warning")[-1]
+
+
+@pytest.mark.parametrize("document", ['{{"summary": "{}", "objection": null}}', '```json\n{{"summary": "{}"}}\n```'])
+async def test_a_submission_is_read_as_the_call_of_a_tool_is(case_runner: RunnerHarness, document: str) -> None:
+    summary = "字" * 7_000
+    await case_runner.work(ScriptedTexts([FIX, hand_in(document.format(summary)), "exit"]))
+    assert case_runner.submitted == [Submission(summary=summary)]
 
 
 async def test_an_agent_is_told_the_turns_that_are_left(case_runner: RunnerHarness) -> None:
@@ -268,6 +286,36 @@ async def test_an_attempt_keeps_to_its_share_of_the_money(case_runner: RunnerHar
     assert ending.exit_status == "limit_reached"
     assert ending.reason == "This attempt's share of the money is used."
     assert case_runner.ledger.spent() <= 1_100
+
+
+async def test_an_attempt_that_used_its_share_is_not_continued_after_a_crash(case_runner: RunnerHarness) -> None:
+    case_runner.until, case_runner.waits = 1_100, False
+    await case_runner.work(ScriptedTexts([FIX, *["true"] * 9]))
+    case_runner.journal = case_runner.journal.resumed()
+    ending = await case_runner.work(ScriptedTexts([]))
+    assert (ending.exit_status, ending.reason) == ("limit_reached", "This attempt's share of the money is used.")
+
+
+@pytest.mark.parametrize("before", [[], [FIX]])
+async def test_an_outage_of_the_provider_is_waited_for(case_runner: RunnerHarness, before: list[str]) -> None:
+    down = ModelError("The provider is down.", kind="retry", reason="server_error")
+    with pytest.raises(ModelError, match="is down"):
+        await case_runner.work(ScriptedTexts(["true", *before, down]))
+    case_runner.journal = case_runner.journal.resumed()
+    ending = await case_runner.work(ScriptedTexts([FIX, HAND_IN, "exit"]))
+    assert (ending.exit_status, case_runner.patch) == ("submitted", {"app.py": FIXED})
+
+
+async def test_an_outage_after_the_submission_changes_nothing(case_runner: RunnerHarness) -> None:
+    down = ModelError("The provider is down.", kind="retry", reason="server_error")
+    await case_runner.work(ScriptedTexts([FIX, HAND_IN, down]))
+    assert [each.summary for each in case_runner.submitted] == ["add adds"]
+
+
+async def test_the_limit_is_named_whole_in_a_later_start(case_runner: RunnerHarness) -> None:
+    case_runner.verdicts = [ReviewResult(accepted=False, text="no")]
+    ending = await case_runner.work(ScriptedTexts([FIX, HAND_IN, "exit", "true", "true"]), Budget(steps=5))
+    assert (ending.exit_status, ending.reason) == ("limit_reached", "All 5 turns are used.")
 
 
 async def test_a_killed_start_is_repeated_from_a_clean_tree(case_runner: RunnerHarness) -> None:
@@ -390,3 +438,9 @@ async def test_minutes_end_it(case_runner: RunnerHarness) -> None:
     ending = await case_runner.work(ScriptedTexts([FIX, "sleep 60", "exit"]), Budget(minutes=0.03))
     assert ending.exit_status == "limit_reached"
     assert "minutes are used" in ending.reason
+
+
+async def test_a_submission_counts_even_if_the_agent_does_not_end(case_runner: RunnerHarness) -> None:
+    ending = await case_runner.work(ScriptedTexts([f"{FIX}; {HAND_IN}; sleep 60"]), Budget(minutes=0.1))
+    assert ending.exit_status == "submitted"
+    assert [each.summary for each in case_runner.submitted] == ["add adds"]

@@ -228,7 +228,7 @@ async def test_only_a_request_without_an_open_one_is_refused() -> None:
 async def test_turns_are_counted_while_they_are_open() -> None:
     gate = Gate()
     passage = ScriptedRawCall(before=gate.pass_through)
-    made = gateway(passage, most_calls=3)
+    made = gateway(passage, turns=3)
     calls = [asyncio.ensure_future(call(made)) for _ in range(7)]
     await gate.reached(3)
     gate.open()
@@ -243,7 +243,7 @@ async def test_turns_are_counted_while_they_are_open() -> None:
 async def test_a_turn_that_gave_no_answer_is_the_next_ones() -> None:
     gate = Gate()
     passage = ScriptedRawCall((), failure("server_error"), gate.pass_through)
-    made = gateway(passage, most_calls=1)
+    made = gateway(passage, turns=1)
     first = asyncio.ensure_future(call(made))
     await gate.reached(1)
     second = asyncio.ensure_future(call(made))
