@@ -141,7 +141,7 @@ def write_record(workflow: Workflow, server_context: ServerContext, each: JobWit
 
     log = (f"{line.at:%H:%M:%S} {line.kind:<12} {plain(line.text)}" for line in store.progress_since(job.id))
     write("log.txt", "\n".join(log) + "\n")
-    result = JobResult.read(each.row.result)
+    result = JobResult.model_validate(each.row.result) if each.row.result else None
     summary = {"job": job.id, "state": each.row.state, "reason": each.row.reason}
     write("job.json", json.dumps({**summary, "result": each.row.result}, indent=2) + "\n")
     if result is not None and result.plan is not None:
@@ -224,7 +224,7 @@ def _end_what_was_left(publisher_context: PublisherContext, found: JobWithContex
 
 def _report(workflow: Workflow, publisher_context: PublisherContext, found: JobWithContext) -> int:
     server_context, row = publisher_context.server_context, found.row
-    result = JobResult.read(row.result)
+    result = JobResult.model_validate(row.result) if row.result else None
     cost = SqlLedger(server_context.engine, found.job.id, 0).totals().cost
     verdict = result.verification.verdict if result and result.verification else ""
     outputs = {

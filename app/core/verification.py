@@ -252,9 +252,13 @@ class SuiteResult(Record):
 
 
 class ExistingTestChange(Record):
-    """A file of the base's tests, or of their settings, that the patch had to change, or of which tests are gone."""
+    """A file of the base's tests, or of their settings, that the patch had to change, or of which tests are gone.
+
+    `added`: a new test file, without which existing tests fail.
+    """
 
     path: str
+    added: bool = False
     failing: tuple[str, ...] = ()
     """Tests that fail on the head with the base's files, and pass with those of the patch."""
     removed: tuple[str, ...] = ()

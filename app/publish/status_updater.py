@@ -150,7 +150,7 @@ class StatusUpdater:
         steps = self.store.recent_progress(job.id, 1, "step")
         plans = self.store.recent_progress(job.id, 1, "plan")
         turn = _TURN.search(steps[-1].text) if steps else None
-        result = JobResult.read(row.result)
+        result = JobResult.model_validate(row.result) if row.result else None
         diff = b""
         if result and result.diff and row.state in ATTEMPT_SHOWN:
             diff = JobBlobs(self.store.engine, job.id).get(result.diff)

@@ -367,8 +367,9 @@ def _tests(suite: SuiteComparison | None, caps: Caps) -> Iterator[str]:
         why_changed = [f"{count(len(one.failing), 'test')} would fail without its change"] if one.failing else []
         why_changed += [f"{count(len(one.removed), 'test')} removed or renamed"] if one.removed else []
         reasons = ", ".join(why_changed) or "the suite would fail"
-        yield f"Existing tests changed: {code_span(clip(one.path, caps.text))} ({reasons})"
-        yield details("The change of these tests", fenced(clip(one.diff, caps.output), "diff"))
+        what = "New tests that existing ones need" if one.added else "Existing tests changed"
+        yield f"{what}: {code_span(clip(one.path, caps.text))} ({reasons})"
+        yield details("The change to these tests", fenced(clip(one.diff, caps.output), "diff"))
 
 
 def _titled_tests(tests: Sequence[str], what: str, icon: str, caps: Caps) -> str:

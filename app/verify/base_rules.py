@@ -123,11 +123,14 @@ class JudgedPatch:
         failing: dict[str, list[str]] = {} if tests else {path: [] for path in changes}
         for name in tests:
             own = [path for path in changes if _stands_in(name, path)]
-            for path in own or [path for path in changes if not is_test_file(path)] or changes:
+            shared = [path for path in changes if path in entries and not is_test_file(path)]
+            for path in own or shared or changes:
                 failing.setdefault(path, []).append(name)
         found = {one.path: one for one in removed}
         for path, names in failing.items():
-            one = found.get(path) or ExistingTestChange(path=path, diff=self._diff(changes[path]))
+            one = found.get(path) or ExistingTestChange(
+                path=path, added=path not in entries, diff=self._diff(changes[path])
+            )
             found[path] = one.model_copy(update={"failing": tuple(names)})
         return tuple(found.values())
 

@@ -26,13 +26,14 @@ MAX_SENTENCE = 300
 MAX_TEXT = 1_500
 """Characters of a failure that are kept: its end says most."""
 _HARNESS = re.compile(r"^(?:conftest\.py|__init__\.py|testmain.*)$", re.IGNORECASE)
-"""Files that affect other tests than their own."""
+"""Files that configure other tests."""
 _SETTINGS = re.compile(r"^\w*(?:setup|config|rc)\b.*\.\w+$", re.IGNORECASE)
-"""Files that do so as well unless their name is a test's."""
+"""Files that configure other tests, unless their name is a test's. In Rust each file of tests is for itself."""
 
 
 def _affects_others(name: str) -> bool:
-    return _HARNESS.match(name) is not None or (_SETTINGS.match(name) is not None and not is_test_file(name))
+    settings = _SETTINGS.match(name) is not None and not name.endswith(".rs")
+    return _HARNESS.match(name) is not None or (settings and not is_test_file(name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,9 @@ class Recheck:
     async def of(self, suite: SuiteComparison) -> SuiteComparison:
         """What stays newly failing.
 
-        A test counts if it fails alone on the head and not alone on the base. If it fails alone on both, or on the head
-        only together with others, it counts if it also fails in a second run of the suite there, and not on the base.
+        A test counts if it fails alone on the head and not alone on the base. If it fails there only together with
+        others, it counts if a second run of the suite on the head fails it, too; if it fails alone on both, a second
+        run on the base must pass it as well.
         """
         names = suite.newly_failing
         if not 0 < len(names) <= MAX_ALONE:

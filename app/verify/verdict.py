@@ -98,7 +98,8 @@ def changes_beyond(suite: SuiteComparison, outdated: Collection[str]) -> tuple[s
         failing = [name for name in one.failing if not _is_among(name, outdated)]
         removed = [test for test in one.removed if not any(_is_of(each, one.path, test) for each in outdated)]
         if failing:
-            found.append(f"{one.path}: without this change {listed(failing, MAX_NAMED)} would fail")
+            what = "new file" if one.added else "change"
+            found.append(f"{one.path}: without this {what} {listed(failing, MAX_NAMED)} would fail")
         if removed:
             found.append(f"{one.path}: {listed(removed, MAX_NAMED)} removed or renamed")
         if not one.failing and not one.removed:
@@ -302,7 +303,7 @@ _CAPS = {
     "literal_branches": "The patch adds a special case for values of the issue or of a test: ",
     "keeps_state": "The patch keeps state between calls, and the tests make only a few calls: ",
     "shared_names": "The independent tests use names that only the patch defines, so they may not be independent: ",
-    "existing_tests_changed": "The patch changes existing tests, and the test author did not call them wrong: ",
+    "existing_tests_changed": "The patch changes what existing tests check, and no test author called them wrong: ",
     "left_to_framework": "The independent tests rely on fixtures or marks in their own files, so they cannot be run "
     "outside their framework: ",
     "proposed_suite": "A model proposed the command that runs the suite, and it may leave out tests: ",
@@ -513,8 +514,9 @@ def _about_suite(suite: SuiteComparison | None) -> str:
     passed = f" ({counted.passed} passed)" if counted is not None else ""
     text = f"The suite ran on base and head and has no new failures{passed}."
     if changed := sum(len(one.failing) for one in suite.changed_tests):
-        text += f" {count(changed, 'existing test')} {'passes' if changed == 1 else 'pass'} only as the patch changes"
-        text += " it." if changed == 1 else " them."
+        text += (
+            f" {count(changed, 'existing test')} {'passes' if changed == 1 else 'pass'} only with the patch's tests."
+        )
     return " ".join(filter(None, (text, suite.head.partial or suite.base.partial)))
 
 

@@ -89,6 +89,7 @@ _MAX_OTHER = 200_000
 _MAX_SEARCHED = 3_000
 _MAX_SOURCE = 1_000_000
 _MEMBER = r"(?:[.\"'`:]|\b(?:def|func|fn)\s+)({})\b"
+_DEFINED = re.compile(rb"\b(?:def|class)\s+(\w+)")
 _QUOTED = r"[\"'`]({})[\"'`]"
 _NUMBER = r"(?<![\w.])({})(?![\w.]*\w)"
 _WHOLE = r"(?<![\w])({})(?![\w])"
@@ -268,7 +269,10 @@ class SourceAnalysis:
         """
         touched = self._sources
         others = self._other_sources({source.language for source in touched}, seed)
-        contents = _contents(_ask(process.add_comments, [*touched, *others], seed=seed))
+        answer = _ask(process.add_comments, [*touched, *others], seed=seed)
+        if answer is None:  # one of the others may be too much for a parser
+            answer = _ask(process.add_comments, touched, seed=seed)
+        contents = _contents(answer)
         if not any(source.path in contents for source in touched if source.old is not None):
             return None
         prose = {
@@ -367,7 +371,7 @@ class SourceAnalysis:
             process.find_harness_detection,
             self._sources,
             features=sorted(self._features()),
-            modules=sorted(self._modules()),
+            functions=sorted(self._functions()),
         )
         if found is None:
             return (("watches_tests", REFUSED),)
@@ -481,12 +485,14 @@ class SourceAnalysis:
                     found.add(name)
         return found
 
-    def _modules(self) -> set[str]:
-        """The head's Python modules and packages whose name the sources contain, as `kit/core`."""
-        words = {word for source in self._sources for word in re.findall(rb"\w+", source.new or b"")}
-        files = [PurePosixPath(path) for path in (*self.base.entries(), *self.patch.paths()) if path.endswith(".py")]
-        places = {place for file in files for place in (file.with_suffix(""), *file.parents)}
-        return {str(place) for place in places if place.name.encode() in words}
+    def _functions(self) -> set[str]:
+        """The names of the head's Python functions and classes that the sources name as an attribute or a text."""
+        new = [source.new for source in self._sources if source.language == "python" and source.new is not None]
+        named = {word for content in new for word in re.findall(rb"[.\"']\s*(\w+)", content)}
+        named |= {word for content in new for word in re.findall(rb"\b(\w+)\s*=", content)}
+        base = self.base.read_many([path for path in self._readable if path.endswith(".py")][:_MAX_SEARCHED])
+        defined = {word for content in (*base.values(), *new) for word in _DEFINED.findall(content)}
+        return {word.decode("utf-8", "replace") for word in named & defined}
 
     def _other_sources(self, languages: set[str], seed: int) -> list[ChangedSource]:
         """Some sources that the patch does not touch, from the directories in which it does."""

@@ -106,8 +106,10 @@ def _rows(statement: ast.stmt) -> set[int]:
 def _tree_rows(language: str, content: bytes) -> Executable:
     """Rows with more than comments, brackets and type declarations."""
     root = root_of(language, content)
+    if root is None:
+        raise NotParsedError(f"a source in {language} of {len(content)} bytes")
     found: Executable = {}
-    waiting = [(root, False)] if root is not None else []
+    waiting = [(root, False)]
     while waiting:
         node, inside = waiting.pop()
         if node.type in COMMENTS or _DECLARING.search(node.type):

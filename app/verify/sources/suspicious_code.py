@@ -9,9 +9,9 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -75,11 +75,11 @@ def watching_lines(
     new: bytes,
     *,
     features: Collection[str] = (),
-    modules: Collection[str] = (),
+    functions: Collection[str] = (),
 ) -> Iterator[tuple[int, str]]:
     """(line, what it does) of the added lines, from 1.
 
-    `features` are those that a Rust item may depend on, `modules` the project's Python modules, as `kit/core`.
+    `features` are those that a Rust item may depend on, `functions` the names of the project's in Python.
     """
     yield from _constraints(path, old or b"", new) if language == "go" else ()
     code = code_only(language, new) or new
@@ -89,8 +89,8 @@ def watching_lines(
     for rule in _rules(language):
         if rule.usual and command:
             continue
-        if rule.what == _REPLACES and (replaced := _replaced_functions(new, path, modules)) is not None:
-            if not _replaced_functions(before, path, modules):
+        if rule.what == _REPLACES and (replaced := _replaced_functions(new, functions)) is not None:
+            if not _replaced_functions(before, functions):
                 yield from ((one.start + 1, rule.what) for one in replaced if rows.intersection(one))
             continue
         if rule.usual and rule.pattern.search(before):
@@ -129,51 +129,65 @@ def _is_command(path: str, content: bytes) -> bool:
     return _STARTED.search(content) is not None
 
 
-def _replaced_functions(content: bytes, path: str, modules: Collection[str]) -> list[range] | None:
-    """The rows, from 0, of each statement that replaces what may be a function of an imported module.
+def _replaced_functions(content: bytes, functions: Collection[str]) -> list[range] | None:
+    """The rows, from 0, of each statement that replaces what may be a function of something imported.
 
     None if this Python cannot parse it.
     """
     tree = parse_python(content)
-    imported = partial(_imported, is_module=partial(_is_module, path=path, modules=modules))
-    return None if tree is None else list(_replaced(tree, set(imported(tree)), imported))
+    return None if tree is None else list(_replaced(tree, dict(_imported(tree)), functions))
 
 
-def _replaced(scope: ast.AST, modules: set[str], imported: Callable[[ast.AST], Iterator[str]]) -> Iterator[range]:
+def _replaced(scope: ast.AST, imported: Mapping[str, bool], functions: Collection[str]) -> Iterator[range]:
+    """`imported` are names, with whether they are modules: of anything else only known functions count."""
     waiting = list(ast.iter_child_nodes(scope))
+
+    def has_function(name: str, attribute: str) -> bool:
+        return imported.get(name, False) or (name in imported and attribute in functions)
+
     while waiting:
         node = waiting.pop()
         if isinstance(node, _PYTHON_FUNCTIONS):
-            yield from _replaced(node, (modules - _bound(node)) | set(imported(node)), imported)
+            bound = _bound(node)
+            outside = {name: module for name, module in imported.items() if name not in bound}
+            yield from _replaced(node, {**outside, **dict(_imported(node))}, functions)
             continue
         if isinstance(node, ast.stmt):
             for target in _assigned_attributes(node):
-                if _root(target) in modules and _may_be_function(target, getattr(node, "value", None)):
+                of_it = has_function(_root(target), target.attr)
+                if of_it and _may_be_function(target, getattr(node, "value", None)):
                     yield range(node.lineno - 1, node.end_lineno or node.lineno)
-        if isinstance(node, ast.expr) and _changes_names(node, modules):
+        if isinstance(node, ast.expr) and _changes_names(node, has_function):
             yield range(node.lineno - 1, node.end_lineno or node.lineno)
         waiting += ast.iter_child_nodes(node)
 
 
-def _changes_names(node: ast.expr, modules: set[str]) -> bool:
-    """True for a change of a module by its dictionary, or by `setattr` and `delattr`."""
+def _changes_names(node: ast.expr, has_function: Callable[[str, str], bool]) -> bool:
+    """True for a change of what is imported by its dictionary, or by `setattr` and `delattr`."""
     match node:
-        case ast.Call(func=ast.Name(id="setattr"), args=[target, _, value]):
-            return _root(target) in modules and not _is_plain(value)
-        case ast.Call(func=ast.Name(id="delattr"), args=[target, _]):
-            return _root(target) in modules
-        case ast.Call(func=ast.Attribute(value=names, attr=attribute)):
-            return attribute in _CHANGING and _of_module(names, modules)
-        case ast.Subscript(value=names, ctx=ast.Store() | ast.Del()):
-            return _of_module(names, modules)
+        case ast.Call(func=ast.Name(id="setattr"), args=[target, name, value]):
+            return has_function(_root(target), _text_of(name)) and not _is_plain(value)
+        case ast.Call(func=ast.Name(id="delattr"), args=[target, name]):
+            return has_function(_root(target), _text_of(name))
+        case ast.Call(func=ast.Attribute(value=names, attr=attribute), keywords=keywords):
+            given = ["", *(keyword.arg or "" for keyword in keywords)]
+            return attribute in _CHANGING and any(has_function(_owner(names), name) for name in given)
+        case ast.Subscript(value=names, slice=name, ctx=ast.Store() | ast.Del()):
+            return has_function(_owner(names), _text_of(name))
     return False
 
 
-def _of_module(names: ast.expr, modules: set[str]) -> bool:
+def _text_of(expression: ast.expr) -> str:
+    """The text that a literal is; empty for anything else."""
+    return expression.value if isinstance(expression, ast.Constant) and isinstance(expression.value, str) else ""
+
+
+def _owner(names: ast.expr) -> str:
+    """The name whose dictionary this is; empty if it is none."""
     match names:
         case ast.Call(func=ast.Name(id="vars"), args=[target]) | ast.Attribute(value=target, attr="__dict__"):
-            return _root(target) in modules
-    return False
+            return _root(target)
+    return ""
 
 
 def _assigned_attributes(statement: ast.stmt) -> Iterator[ast.Attribute]:
@@ -219,35 +233,19 @@ def _root(target: ast.expr) -> str:
     return target.id if isinstance(target, ast.Name) else ""
 
 
-_CLASS_NAME = re.compile(r"_*[A-Z][A-Z\d]*[a-z]")
-
-
-def _imported(scope: ast.AST, is_module: Callable[[ast.ImportFrom, str], bool]) -> Iterator[str]:
-    """The names imported here of modules, of classes and from the standard library; not in functions inside."""
+def _imported(scope: ast.AST) -> Iterator[tuple[str, bool]]:
+    """The names that are imported here, but not in functions inside, and whether all that they have may be functions:
+    of modules, and of what comes from the standard library."""
     waiting = list(ast.iter_child_nodes(scope))
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Import):
-            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+            yield from ((alias.asname or alias.name.partition(".")[0], True) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             library = not node.level and (node.module or "").partition(".")[0] in sys.stdlib_module_names
-            for alias in node.names:
-                if library or _CLASS_NAME.match(alias.name) or is_module(node, alias.name):
-                    yield alias.asname or alias.name
+            yield from ((alias.asname or alias.name, library) for alias in node.names)
         elif not isinstance(node, _PYTHON_FUNCTIONS):
             waiting += ast.iter_child_nodes(node)
-
-
-def _is_module(statement: ast.ImportFrom, name: str, *, path: str, modules: Collection[str]) -> bool:
-    """True if this name, imported in the file at `path`, may be one of the project's modules.
-
-    An absolute import may begin in any directory.
-    """
-    place = PurePosixPath(*(statement.module or "").split("."), name)
-    if not statement.level:
-        return any(f"/{module}".endswith(f"/{place}") for module in modules)
-    parents = PurePosixPath(path).parents
-    return statement.level <= len(parents) and str(parents[statement.level - 1] / place) in modules
 
 
 def _bound(function: ast.AST) -> set[str]:

@@ -244,7 +244,7 @@ async def test_one_job_cannot_flood_a_repository(harness: PublisherHarness, fake
         for number in range(MAX_EFFECTS):
             db.exec_driver_sql(
                 "INSERT INTO effects (key, job, epoch, installation, issue_ref, effect, digest, revision, state, due, "
-                "attempts, owner, reason) VALUES (?, ?, 0, 1, '{}', '{}', '', 1, 'done', 0, 0, '', '')",
+                "attempts, deaths, owner, reason) VALUES (?, ?, 0, 1, '{}', '{}', '', 1, 'done', 0, 0, 0, '', '')",
                 (f"k{number}", made.id),
             )
     assert await harness.status_updater.post_due() == 1

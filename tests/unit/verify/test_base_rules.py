@@ -79,6 +79,9 @@ def test_a_new_test_file_explains_what_nothing_else_does() -> None:
     judged = JudgedPatch.of(tree, patch_of({"money.py": "b", "tests/test_new.py": "b"}))
     found = judged.changed(["tests/test_money.py::test_sum"])
     assert [(one.path, one.failing) for one in found] == [("tests/test_new.py", ("tests/test_money.py::test_sum",))]
+    suite = SuiteComparison(command="pytest", changed_tests=found)
+    said = ("tests/test_new.py: without this new file tests/test_money.py::test_sum would fail",)
+    assert changes_beyond(suite, ()) == said
     assert [one.path for one in judged.changed([])] == ["tests/test_new.py"]
 
 

@@ -181,12 +181,22 @@ async def test_a_runner_that_lies_freezes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["test_config.py", "test_load_config.py", "test_setup.py", "test_src.py", "config.test.js", "setup.spec.ts"]
+    "name",
+    [
+        "test_config.py",
+        "test_load_config.py",
+        "test_setup.py",
+        "test_src.py",
+        "config.test.js",
+        "setup.spec.ts",
+        "config.rs",
+    ],
 )
 async def test_a_test_of_settings_affects_no_other(name: str) -> None:
     path = f"tests/{name}"
     test = f"{path}::test_a"
-    text = "def test_a(): ...\n" if path.endswith(".py") else "it('test_a', () => {});\n"
+    texts = {"py": "def test_a(): ...\n", "rs": "#[test]\nfn test_a() {}\n"}
+    text = texts.get(path.rpartition(".")[2], "it('test_a', () => {});\n")
     run = ScriptedRuns(ends=lambda name, before: {test: "failed"})
     found, told = await freeze(files=(file(path, text),), ids=(test,), run=run)
     assert [test.id for test in found.tests] == [test], told

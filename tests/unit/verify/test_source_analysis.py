@@ -251,27 +251,34 @@ class TestWatching:
         assert analysis_of({**base, path: f"{line}\n"}, {path: f"\n{line}\n"}).watches_tests() == ()
 
     @pytest.mark.parametrize(
-        ("path", "line", "replaces"),
+        ("code", "replaces"),
         [
-            ("kit/a.py", "from kit import core", True),
-            ("kit/a.py", "from . import core", True),
-            ("kit/sub/a.py", "from .. import core", True),
-            ("kit/sub/a.py", "def f():\n    from ..sub import deep as core\n    core.f = g", True),
-            ("b.py", "from kit.plain import core", True),
-            ("b.py", "from kit.sub import new as core", True),
-            ("b.py", "from kit import other as core", False),
-            ("b.py", "from . import other as core", False),
-            ("kit/a.py", "from ... import core", False),
-            ("kit/a.py", "from .core import core", False),
-            ("kit/a.py", "from .core import Cart as core", True),
-            ("b.py", "from other import JSONReader as core", True),
-            ("b.py", "from other import LIMITS as core", False),
+            ("from kit import core\n\ncore.f = g", True),
+            ("from . import core\n\ncore.f = g", True),
+            ("def f():\n    from ..sub import deep as core\n    core.f = g", True),
+            ("from kit.core import Cart\n\nCart.total = g", True),
+            ("from kit.core import URL as here\n\nhere.total = g", True),
+            ("from kit import core\n\nsetattr(core, 'f', g)", True),
+            ("from kit import core\n\ndelattr(core, 'f')", True),
+            ("from kit import core\n\ncore.__dict__['f'] = g", True),
+            ("from kit import core\n\nvars(core).update(f=g)", True),
+            ("from kit import core\n\ncore.f = 3", False),
+            ("from kit import state\n\nstate.timeout = default()", False),
+            ("from kit.core import Cart\n\nCart.objects = Manager()", False),
+            ("from kit import core\n\nsetattr(core, name, g)", False),
+            ("from kit import core\n\ndef h(core):\n    core.f = g", False),
         ],
     )
-    def test_functions_of_project_modules_that_are_replaced(self, path: str, line: str, replaces: bool) -> None:
-        base = {path: "", "src/kit/core.py": "", "kit/core.py": "", "kit/sub/deep.py": "", "kit/plain/core/x.py": ""}
-        changes = {path: f"{line}\n\ncore.f = g\n", "kit/sub/new/__init__.py": ""}
-        assert bool(analysis_of(base, changes).watches_tests()) == replaces
+    def test_functions_of_the_project_that_are_replaced(self, code: str, replaces: bool) -> None:
+        base = {"kit/a.py": "", "kit/core.py": "def f(): ...\n\n\nclass Cart:\n    def total(self): ...\n"}
+        found = analysis_of(base, {"kit/a.py": f"{code}\n"}).watches_tests()
+        assert [what.partition(": ")[2] for _, what in found] == (
+            ["replaces a function of another module"] if replaces else []
+        )
+
+    def test_names_that_are_not_text_do_no_harm(self) -> None:
+        base = {"b\udcff.py": "", "d\udcff/x.py": "", "a.py": ""}
+        assert analysis_of(base, {"a.py": "x = 1\n"}).watches_tests() == ()
 
     def test_files_of_go_that_only_some_machines_have(self) -> None:
         ((_, found),) = analysis_of({"a.go": "package a\n"}, {"a_amd64.go": "package a\n\nvar x = 1\n"}).watches_tests()

@@ -219,7 +219,7 @@ def test_nothing_run_is_unproved() -> None:
 def test_existing_tests_that_need_the_patch_are_counted_beside_the_suite() -> None:
     changed = ExistingTestChange(path="tests/test_a.py", failing=("a", "b"))
     found = verdict(reproduction(), GREEN.model_copy(update={"changed_tests": (changed,)}), specified=specification())
-    assert "2 existing tests pass only as the patch changes them." in found.reasons[-1]
+    assert "2 existing tests pass only with the patch's tests." in found.reasons[-1]
 
 
 def test_a_gate_breaks_whatever_else_is_true() -> None:
