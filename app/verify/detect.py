@@ -99,6 +99,7 @@ _NODE_VALUES = words("""
     --test-name-pattern --test-skip-pattern
 """)
 """Flags of Node whose value may look like a path of the project."""
+_NODE_COVERAGE = re.compile(r"--(?:experimental-)?test-coverage")
 _BUN_TEST = re.compile(r"[._](?:test|spec)\.[cm]?[jt]sx?$")
 # The names that `node --test` itself looks for.
 _NODE_TEST = re.compile(r"(?:^|/)(?:[^/]+[.\-_]test|test-[^/]+|test)\.[cm]?js$|(?:^|/)test/.+\.[cm]?js$")
@@ -146,7 +147,7 @@ def _package(place: ProjectDirectory) -> dict[str, Any]:
 def _from_script(place: ProjectDirectory, script: str) -> SuiteCommand:
     command = f"{prefix(place.directory)}{_client(place)} test"
     framework = framework_of(script)
-    narrowed = ""
+    narrowed = whole = ""
     if framework == "other":
         framework = "script"
     if framework == "node":
@@ -155,8 +156,35 @@ def _from_script(place: ProjectDirectory, script: str) -> SuiteCommand:
         if "--test-reporter" in script:  # node would refuse a second reporter
             framework = "other"
     elif framework != "script" and not _SCRIPT_OPERATORS.search(script):
-        narrowed = f"{command} --"
-    return SuiteCommand(command=command, framework=framework, narrowed=narrowed, directory=place.directory)
+        whole = f"{command} --"
+        narrowed = _only_runner(place, framework, script) or whole
+    return SuiteCommand(command=command, framework=framework, narrowed=narrowed, whole=whole, directory=place.directory)
+
+
+_LIMITS = re.compile(r"[tT]hreshold|check-?[cC]overage|--100\b")
+"""What makes a run fail that executes too few lines, as a few chosen tests do."""
+_MAY_LIMIT = re.compile(r"package\.json|(?:jest|vitest|vite|nyc)\.config\.\w+|\.(?:nyc|c8)rc(?:\.\w+)?")
+
+
+def _only_runner(place: ProjectDirectory, framework: FrameworkName, script: str) -> str:
+    """The runner behind `npm test`, if that also fails for too little coverage or a script after the tests."""
+    scripts = table(_package(place), "scripts")
+    off = _without_coverage(place, framework, script)
+    if (off is None and "posttest" not in scripts) or _client(place) != "npm":
+        return ""
+    runner = node_scripts(ManifestFiles(place.tree), f"{place.directory}/" if place.directory else "").runner
+    if framework_of(runner) != framework:
+        return ""
+    before = "npm run pretest && " if "pretest" in scripts else ""
+    return f"{prefix(place.directory)}{before}{runner}{off or ''}"
+
+
+def _without_coverage(place: ProjectDirectory, framework: FrameworkName, command: str) -> str | None:
+    """The option that turns coverage off, if it has a limit; empty if the runner has none, None without a limit."""
+    texts = (place.text(name) for name in place.names if _MAY_LIMIT.fullmatch(name))
+    if not any(_LIMITS.search(text) for text in (command, *texts)):
+        return None
+    return " --no-coverage" if framework in ("jest", "vitest") else ""
 
 
 def _client(place: ProjectDirectory) -> str:
@@ -175,7 +203,7 @@ def framework_of(script: str) -> FrameworkName:
 
 
 def node_flags(script: str, files: Collection[str]) -> str:
-    """`node --test` with the script's own flags and without its paths; empty if the script does more."""
+    """`node --test` with the script's own flags, without its paths and coverage; empty if the script does more."""
     if _SCRIPT_OPERATORS.search(script):
         return ""
     try:
@@ -188,7 +216,8 @@ def node_flags(script: str, files: Collection[str]) -> str:
     for word in arguments:
         is_path = previous == "--test" or re.search(r"[/*?\[]", word) or _chooses(word, files)
         value = previous in _NODE_VALUES or (previous.startswith("-") and not is_path)
-        if word.startswith("-") or value:
+        limits = _NODE_COVERAGE.match(word if word.startswith("-") else previous)
+        if (word.startswith("-") or value) and not limits:
             flags.append(word)
         previous = word
     return shlex.join(flags)
@@ -302,7 +331,9 @@ def _program(command: _ConfiguredCommand) -> str:
 
 def _recognise_javascript(command: _ConfiguredCommand) -> SuiteCommand:
     names: dict[str, FrameworkName] = {"jest": "jest", "vitest": "vitest", "mocha": "mocha"}
-    return replace(command.suite, framework=names[_program(command)], narrowed=command.suite.command)
+    framework, whole = names[_program(command)], command.suite.command
+    off = _without_coverage(project_directories(command.tree)[0], framework, whole) or ""
+    return replace(command.suite, framework=framework, narrowed=whole + off, whole=whole)
 
 
 def _recognise_tap(command: _ConfiguredCommand) -> SuiteCommand:
@@ -391,7 +422,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[_ConfiguredCommand], SuiteCommand
 def _node_script(tree: Tree, suite: SuiteCommand) -> SuiteCommand:
     top = project_directories(tree)[0]
     found = node_suite(top)
-    return replace(suite, framework=found.framework, narrowed=found.narrowed) if found else suite
+    return replace(found, command=suite.command) if found else suite
 
 
 MAX_LOOKED_INTO = 200

@@ -49,13 +49,15 @@ FrameworkName = Literal[
 class SuiteCommand:
     """How a repository's tests are run, as typed at its top.
 
-    `narrowed` is the same command, ready for chosen tests to be appended; empty if it cannot be narrowed. `directory`
-    is the root of the tests' own paths, `modules` that of dotted module names.
+    `narrowed` is the same command, ready for chosen tests to be appended; empty if it cannot be narrowed. `whole` is
+    ready for options of the runner, if it differs from that. `directory` is the root of the tests' own paths,
+    `modules` that of dotted module names.
     """
 
     command: str
     framework: FrameworkName = "other"
     narrowed: str = ""
+    whole: str = ""
     directory: str = ""
     modules: str = ""
     note: str = ""
@@ -128,10 +130,10 @@ def report_command(
         return f"{command} -v"
     if suite.framework == "pytest" and suite.narrowed and "PYTHONPATH=" not in command:
         return f"{_with_plugin(report, suite.parallel if parallel else '')}{command}"
-    whole = suite.command if suite.framework in WORKSPACES.values() else suite.narrowed
-    if framework.arguments and whole:
-        chosen = command.removeprefix(whole) if only is not None else ""
-        command = f"{whole} {framework.arguments.format(report=report)}{chosen}"
+    start = suite.narrowed if only is not None else suite.whole or suite.narrowed
+    start = suite.command if suite.framework in WORKSPACES.values() else start
+    if framework.arguments and start:
+        command = f"{start} {framework.arguments.format(report=report)}{command.removeprefix(start) if only else ''}"
     started = starts_runner(suite)
     reporters = [name for name in _REPORTERS if started or name == framework.reporter]
     preload = f"printf %s {shlex.quote(_PRELOAD)} > {report}.cjs; " if started else ""

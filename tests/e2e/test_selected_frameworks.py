@@ -1,5 +1,6 @@
 """Chosen tests of the frameworks that have to be installed: vitest, jest, mocha, each really run."""
 
+import json
 import textwrap
 from collections.abc import Mapping
 
@@ -117,3 +118,19 @@ async def test_each_id_is_reported_on_base_and_head(provider: BubblewrapProvider
     lies = {source: files[source] + textwrap.dedent(LIES[framework])}
     lied = await project.run(*ids, changes=lies)
     assert lied.untrusted or dict(lied.results)[ids[0]] != "passed", lied
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("framework", CASES)
+async def test_too_little_coverage_and_a_script_after_the_tests_are_no_failure_of_chosen_tests(
+    provider: BubblewrapProvider, framework: str
+) -> None:
+    command, files = CASES[framework]
+    scripts = {"test": command.removeprefix("npx "), "posttest": "exit 3"}
+    limits = {"collectCoverage": True, "coverageThreshold": {"global": {"lines": 100}}}
+    package = json.dumps({"name": "money", "scripts": scripts, **({"jest": limits} if framework == "jest" else {})})
+    files = {**files, "package.json": package}
+    project = Project(provider, files, setup=await npm_setup(PACKAGE))
+    test = next(path for path in files if path.startswith("test/"))
+    head = await project.run(f"{test}::money{' ' if framework == 'mocha' else ' > '}halves")
+    assert (head.untrusted, head.execution.exit_code, head.unchecked) == ("", 0, ())

@@ -111,8 +111,10 @@ class ScriptLauncher(Launcher):
         if self.suite.framework == "node":  # a script may have paths, and more than one command
             environment["NODE_OPTIONS"] = self._reporter_options
         else:
-            chosen = command.removeprefix(self.suite.narrowed) if command != self.suite.command else ""
-            command = f"{self.suite.narrowed} {self._reporter_options}{chosen}"
+            start, chosen = self.suite.narrowed, command.removeprefix(self.suite.narrowed)
+            if command == self.suite.command:
+                start, chosen = self.suite.whole or start, ""
+            command = f"{start} {self._reporter_options}{chosen}"
         return (SupervisorStep(argv=("bash", "-c", command), timeout=timeout, env=environment, channel=True),)
 
     def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
@@ -256,7 +258,12 @@ class ScriptReports:
         return exit_code_problem(ended, finished=self._ended, failed=self._failed, complete=False)
 
     def disagreement(self, ended: StepEnd) -> str:
-        """Why these cannot be the results of chosen tests."""
+        """Why these cannot be the results of chosen tests.
+
+        The exit code is the framework's own count of failures, and also says what no test reports: tested code that
+        hides a failure from our reporter, or fails once the tests are over, leaves another code than 0. So nothing
+        excuses one here; the command of chosen tests leaves out what else fails (limits of coverage, `posttest`).
+        """
         if not self._ended and not self._tests:
             return ""  # nothing at all was reported: the framework itself may not have started
         return exit_code_problem(ended, finished=self._ended, failed=self._failed, complete=bool(self._tests))

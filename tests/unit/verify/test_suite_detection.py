@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from app.verify.detect import find_suite
-from app.verify.frameworks import SuiteCommand, narrow, report_command, report_environment
+from app.verify.frameworks import REPORTER_OPTIONS, SuiteCommand, narrow, report_command, report_environment
 from app.verify.launcher.python import PythonLauncher
 from app.verify.suite import suite_launcher
 from tests.support.memory_tree import MemoryTree
@@ -194,6 +194,7 @@ CONFIGURED = [
     ("node --test --test-name-pattern test dist/a.test.js", "node", "node --test --test-name-pattern test"),
     ("node --test 'test/**/*.test.js'", "node", "node --test"),
     ("node --enable-source-maps --test dist", "node", "node --enable-source-maps --test"),
+    ("node --test --experimental-test-coverage --test-coverage-lines 90 src", "node", "node --test"),
     ("node --test --test-reporter=tap", "other", ""),
     ("npx --no-install borp --timeout 9 test/*.js", "borp", "npx --no-install borp --timeout 9"),
     ("bun test --timeout 9 src/a.test.ts", "bun", "bun test --timeout 9"),
@@ -240,6 +241,58 @@ def test_npm_test_as_configuration_is_read_through_the_package() -> None:
     suite = found({"package.json": '{"scripts": {"test": "vitest run"}}'}, "npm test")
     assert suite is not None
     assert (suite.framework, suite.narrowed) == ("vitest", "npm test --")
+
+
+LIMITS = '{"coverageThreshold": {"global": {"lines": 90}}}'
+
+
+@pytest.mark.parametrize(
+    ("scripts", "files", "narrowed"),
+    [
+        ({"test": "jest"}, {}, "npm test --"),
+        ({"test": "jest --coverage"}, {}, "npm test --"),
+        ({"test": "jest --coverage"}, {"jest.config.json": LIMITS}, "npx --no-install jest --no-coverage"),
+        (
+            {"test": "NODE_ENV=test jest"},
+            {"jest.config.json": LIMITS},
+            "NODE_ENV=test npx --no-install jest --no-coverage",
+        ),
+        ({"test": "jest"}, {"jest.config.json": LIMITS, ".pnp.cjs": ""}, "yarn test --"),
+        (
+            {"test": "vitest --coverage.thresholds.lines=90"},
+            {},
+            "npx --no-install vitest run --no-coverage",
+        ),
+        ({"test": "nyc mocha -r x test/*.js"}, {}, "npm test --"),
+        (
+            {"test": "nyc mocha -r x test/*.js"},
+            {".nycrc": '{"check-coverage": true}'},
+            "npx --no-install mocha -r x test/*.js",
+        ),
+        ({"test": "c8 --100 mocha"}, {}, "npx --no-install mocha"),
+        ({"test": "mocha", "posttest": "eslint ."}, {}, "npx --no-install mocha"),
+        ({"pretest": "tsc", "test": "mocha", "posttest": "x"}, {}, "npm run pretest && npx --no-install mocha"),
+    ],
+)
+def test_chosen_tests_do_not_fail_for_too_little_coverage_or_a_script_after_them(
+    scripts: dict[str, str], files: dict[str, str], narrowed: str
+) -> None:
+    package = json.dumps({"scripts": scripts})
+    for configured in (None, "npm test"):
+        suite = found({"package.json": package, **files}, configured)
+        assert suite is not None
+        assert suite.narrowed == narrowed
+        assert suite.whole in ("npm test --", "yarn test --")
+        ending = "mjs" if suite.framework == "vitest" else "cjs"
+        asked = REPORTER_OPTIONS[suite.framework].format(reporter=f"/tmp/r.{suite.framework}.{ending}")
+        assert report_command(suite, "/tmp/r").endswith(f" {suite.whole} {asked}")
+        assert report_command(suite, "/tmp/r", ("a.test.js",)).endswith(f" {narrowed} {asked} a.test.js")
+
+
+def test_a_configured_runner_does_not_fail_for_too_little_coverage_of_chosen_tests() -> None:
+    suite = found({"jest.config.json": LIMITS}, "npx jest")
+    assert suite is not None
+    assert (suite.narrowed, suite.whole) == ("npx jest --no-coverage", "npx jest")
 
 
 NARROWED = [
