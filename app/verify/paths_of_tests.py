@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
+from random import SystemRandom
 
 from app.core.patch import Patch, Tree
 
@@ -87,22 +87,33 @@ def nearest(tree: Tree, patch: Patch, guards: Sequence[str] = ()) -> tuple[str, 
 
 
 def nearest_first(
-    names: Iterable[str], files: Sequence[str], sources: Callable[[Sequence[str]], tuple[str, ...]]
-) -> list[str]:
-    """The tests in the order of these files, then all others. `sources` are the patterns of a launcher."""
+    names: Iterable[str], files: Sequence[str], sources: Callable[[Sequence[str]], tuple[str, ...]], most: int
+) -> tuple[str, ...]:
+    """Up to `most` of the tests: those in the first of these files, then all others.
+
+    Of tests that are equally near, nobody can know before which are chosen. `sources` are the patterns of a launcher.
+    """
     place = {path: number for number, path in enumerate(files)}
-
-    def distance(name: str) -> int:
-        return min((place[path] for path in matching(sources((name,)), place)), default=len(place))
-
-    return sorted(names, key=lambda name: (distance(name), name))
+    distances = {
+        name: min((place[path] for path in matching(sources((name,)), place)), default=len(place)) for name in names
+    }
+    shuffled = SystemRandom().sample(list(distances), len(distances))
+    chosen = sorted(shuffled, key=distances.__getitem__)[:most]
+    return tuple(sorted(chosen, key=lambda name: (distances[name], name)))
 
 
 def matching(patterns: Sequence[str], paths: Iterable[str]) -> list[str]:
     """The paths matched by one of a launcher's patterns."""
     plain = {pattern for pattern in patterns if "*" not in pattern}
-    wild = [f"/{pattern}".replace("/**/", "*/") for pattern in patterns if "*" in pattern]
-    return [path for path in paths if path in plain or any(fnmatchcase(f"/{path}", pattern) for pattern in wild)]
+    wild = [_of_glob(pattern) for pattern in patterns if "*" in pattern]
+    return [path for path in paths if path in plain or any(pattern.fullmatch(path) for pattern in wild)]
+
+
+def _of_glob(pattern: str) -> re.Pattern[str]:
+    """`*` stands for a part of one name, `**/` for any directories."""
+    parts = re.split(r"(\*\*/|\*)", pattern)
+    wild = {"**/": "(?:.*/)?", "*": "[^/]*"}
+    return re.compile("".join(wild.get(part) or re.escape(part) for part in parts), re.DOTALL)
 
 
 def _stem(path: str) -> str:

@@ -192,7 +192,7 @@ class Prover:
         sources = launcher_of(runs.suite).sources
         own = [path for path in patch.paths() if not is_test_path(path)]  # a test may be in the file that it tests
         names = [name for name in suite.passing or () if not matching(sources((name,)), own)]
-        ids = tuple(nearest_first(names, nearest(self.tree, patch), sources)[:MAX_EXISTING])
+        ids = nearest_first(names, nearest(self.tree, patch), sources, MAX_EXISTING)
         entries = self.tree.entries()
         there = [path for path in patch.paths() if path in entries and is_test_path(path)]
         contents = self.tree.read_many(matching(sources(ids), there))

@@ -4,7 +4,8 @@ import pytest
 
 from app.core.verification import Execution, SuiteResult
 from app.verify.frameworks import SuiteCommand
-from app.verify.paths_of_tests import MAX_FILES, nearest
+from app.verify.launcher import launcher_of
+from app.verify.paths_of_tests import MAX_FILES, matching, nearest, nearest_first
 from app.verify.suite_runner import SuiteRunner
 from tests.support.memory_tree import MemoryTree
 from tests.support.no_sandboxes import unopened
@@ -83,3 +84,24 @@ async def test_reason_why_no_part_of_a_long_suite_is_run(
     base = SuiteResult(execution=Execution(command=suite.command, exit_code=137, seconds=60.0, timed_out=True))
     found = await SuiteRunner(suite, unopened(TREE), 60.0).compare(patch_of(changes), base)
     assert why.replace("near the change", "near the change") in found.not_run
+
+
+GO = launcher_of(SuiteCommand("go test ./...", framework="go", narrowed="go test"))
+GO_FILES = ("fee/fee_test.go", "aaa/aaa_test.go", "root_test.go", "in/zone/zone_test.go")
+
+
+def test_a_test_of_go_is_in_its_package_or_in_the_first_directory() -> None:
+    assert matching(GO.sources(("example.com/m/fee::TestFee",)), GO_FILES) == ["fee/fee_test.go", "root_test.go"]
+    assert matching(GO.sources(("example.com/m/in/zone::TestZ",)), GO_FILES) == ["root_test.go", "in/zone/zone_test.go"]
+
+
+def test_the_tests_of_the_nearest_package_of_go_come_first() -> None:
+    names = [f"example.com/m/{package}::TestOne" for package in ("aaa", "fee", "in/zone")]
+    assert nearest_first(names, GO_FILES[:2], GO.sources, 2) == (names[1], names[0])
+
+
+def test_those_that_are_chosen_of_equally_near_tests_cannot_be_known() -> None:
+    names = [f"example.com/m/fee::Test{number}" for number in range(40)]
+    found = {nearest_first(names, GO_FILES, GO.sources, 20) for _ in range(8)}
+    assert len(found) > 1
+    assert all(len(set(one)) == 20 for one in found)
