@@ -36,7 +36,12 @@ _ATTRIBUTE = re.compile(
     rb"[ \t]*#\[cfg(?:_attr)?\([^\n]*\)\](?=\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?(?:mod|impl|struct|enum)\b)"
 )
 _FEATURE = re.compile(rb'\bfeature\s*=\s*"([\w-]+)"')
-_CONSTRAINT = re.compile(rb"^//(?:go:build|[ \t]*\+build)[ \t][^\n]*", re.MULTILINE)
+_CONSTRAINT = re.compile(
+    rb"^//(?:go:build|[ \t]*\+build)[ \t][^\n]*"
+    rb"|^(?:import\b[^\n]*?|[ \t]*(?:[\"`][^\"`\n]*[\"`][ \t]*;[ \t]*)*)[\"`]C[\"`][ \t]*(?:[;)\r]|//|/\*|$)",
+    re.MULTILINE,
+)
+"""Files that need cgo are left out of builds that are made for another machine."""
 _MACHINE = re.compile(
     r"_(?:linux|windows|darwin|freebsd|netbsd|openbsd|dragonfly|solaris|illumos|aix|plan9|android|ios|js|wasip1|wasm|unix"
     r"|amd64|386|arm|arm64|loong64|mips\w*|ppc64\w*|riscv64|s390x)$"
@@ -105,9 +110,9 @@ def watching_lines(
 
 def _constraints(path: str, old: bytes, new: bytes) -> Iterator[tuple[int, str]]:
     """The build constraint that a Go file has and did not have before, in its text or in its name."""
-    constraint = _CONSTRAINT.search(new)
+    constraint = next((found for found in _CONSTRAINT.finditer(new) if found[0] not in old), None)
     by_name = not old and _MACHINE.search(PurePosixPath(path).stem) is not None
-    if by_name or (constraint is not None and constraint[0] not in old):
+    if by_name or constraint is not None:
         at = constraint.start() if constraint is not None else 0
         yield new.count(b"\n", 0, at) + 1, "is compiled only for some machines or builds"
 

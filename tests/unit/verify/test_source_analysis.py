@@ -287,6 +287,42 @@ class TestWatching:
         assert analysis_of(base, {"a_amd64.go": "package a\n\nvar x = 1\n"}).watches_tests() == ()
 
     @pytest.mark.parametrize(
+        "line", ['import "C"', "import `C`", 'import (\n\t"fmt"\n\t"C"\n)', 'import ("fmt"; "C")', 'import "C" // c']
+    )
+    def test_files_of_go_that_need_another_compiler(self, line: str) -> None:
+        changes = {"a.go": f"package a\n\n{line}\n"}
+        ((_, found),) = analysis_of({}, changes).watches_tests()
+        assert found.endswith("is compiled only for some machines or builds")
+        assert analysis_of(changes, {"a.go": f"{changes['a.go']}\nvar x = 1\n"}).watches_tests() == ()
+        assert analysis_of({}, {"a.go": 'package a\n\nvar x = f("C")\n\nvar y = "C"\n'}).watches_tests() == ()
+
+    @pytest.mark.parametrize(
+        ("path", "text", "what"),
+        [
+            ("a.go", 'package a\n\nimport "flag"\n\nvar on = flag.NFlag()\n', "reads the command line"),
+            ("a.rs", '#[cfg(target_env = "gnu")]\nconst A: u32 = 1;\n', "decides by how it is compiled"),
+            ("a.rs", "#[cfg(not(windows))]\nconst A: u32 = 1;\n", "decides by how it is compiled"),
+            *(
+                ("a.js", f"{text}\n", "changes what all modules share")
+                for text in (
+                    "Object.assign(require('node:assert'), {});",
+                    "Object.defineProperty(\n  require('./other'), 'x', {});",
+                    "const a = require('assert');\nObject.assign(a, {});",
+                    "import fs from 'node:fs/promises';\n\nReflect.set(fs, 'stat', 1);",
+                    "import * as a from 'node:assert/strict';\na.equal = 1;",
+                )
+            ),
+        ],
+    )
+    def test_what_only_this_run_has(self, path: str, text: str, what: str) -> None:
+        ((_, found),) = analysis_of({}, {path: text}).watches_tests()
+        assert found.endswith(what)
+
+    def test_modules_that_are_only_read(self) -> None:
+        text = "const fs = require('node:fs');\n\nmodule.exports = Object.assign({}, fs);\n"
+        assert analysis_of({}, {"a.js": text}).watches_tests() == ()
+
+    @pytest.mark.parametrize(
         ("line", "known", "cargo"),
         [
             ('#[cfg(feature = "serde")]\nmod s;', True, False),
