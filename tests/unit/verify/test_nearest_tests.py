@@ -100,7 +100,7 @@ def test_the_tests_of_the_nearest_package_of_go_come_first() -> None:
     assert nearest_first(names, GO_FILES[:2], GO.sources, 2) == (names[1], names[0])
 
 
-def test_those_that_are_chosen_of_equally_near_tests_cannot_be_known() -> None:
+def test_choice_of_equally_near_tests_cannot_be_known() -> None:
     names = [f"example.com/m/fee::Test{number}" for number in range(40)]
     found = {nearest_first(names, GO_FILES, GO.sources, 20) for _ in range(8)}
     assert len(found) > 1

@@ -314,7 +314,7 @@ class TestWatching:
             ),
         ],
     )
-    def test_what_only_this_run_has(self, path: str, text: str, what: str) -> None:
+    def test_code_of_this_run_alone(self, path: str, text: str, what: str) -> None:
         ((_, found),) = analysis_of({}, {path: text}).watches_tests()
         assert found.endswith(what)
 
