@@ -1,5 +1,6 @@
 """What all roles of a server share: one database, one state directory, and where the settings have jobs run."""
 
+import os
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from app.config.settings import Settings
 from app.core.clock import utc_now
-from app.core.errors import OutputError
+from app.core.errors import AgentFixError, ExitCode, OutputError
 from app.jobs.operations import OperationsOverview
 from app.jobs.queries import JobOverview
 from app.jobs.queue import DayCaps, JobQueue, QueueLimits
@@ -65,6 +66,21 @@ class ServerContext(Stores):
         from app.repo.git_store import GitStore  # noqa: PLC0415  # as above
 
         return GitStore(self.settings.state / "mirrors" / f"r{int(repository)}.git")
+
+
+def open_existing(settings: Settings) -> ServerContext:
+    """The context of a server that has run. Raises AgentFixError if its database is elsewhere: a new one is no use."""
+    server_context = ServerContext(settings)
+    url = server_context.engine.url
+    if url.get_backend_name() == "sqlite" and not os.access(url.database or "", os.R_OK | os.W_OK):
+        raise AgentFixError(
+            f"There is no database {url.database} that you can open.",
+            code=ExitCode.USAGE,
+            hint="Name the server's directory with --state DIR, or its database with AGENT_FIX_DATABASE_URL, and run "
+            "the command as the server's user.",
+        )
+    server_context.prepare()
+    return server_context
 
 
 def make_launcher(settings: Settings) -> JobLauncher:

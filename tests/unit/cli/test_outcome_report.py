@@ -9,6 +9,7 @@ import pytest
 
 from app.cli import main
 from app.cli.outcome_report import render_page, render_text, summarise
+from app.core.errors import ExitCode
 from app.jobs.outcomes import Outcome, PullState
 from tests.support.seeded_database import seeded
 
@@ -76,6 +77,18 @@ def test_page_is_escaped_and_loads_nothing() -> None:
     assert "&lt;b&gt;other&lt;/b&gt;" in page
     assert "<b>" not in page
     assert not re.search(r"(?:src|href)=", page)
+
+
+@pytest.mark.parametrize("words", [["report"], ["keys", "create", "ci"]], ids="-".join)
+def test_command_refuses_a_directory_without_a_database(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A server's is elsewhere: a new one would be empty, and the server would refuse its keys."""
+    assert main([words[0], "--state", str(tmp_path), *words[1:]]) == ExitCode.USAGE
+    shown = capsys.readouterr()
+    assert (shown.out, list(tmp_path.iterdir())) == ("", [])
+    assert f"There is no database {tmp_path}/agent-fix.db that you can open." in shown.err
+    assert "--state DIR" in shown.err
 
 
 def test_command_reads_a_server_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
