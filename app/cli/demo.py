@@ -4,6 +4,7 @@ import argparse
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -23,10 +24,13 @@ def demo_command(arguments: argparse.Namespace) -> int:
     _introduce(arguments.model, say)
     from app.cli.fix import FixOptions, fix  # noqa: PLC0415  # takes seconds on a cold start, after the first lines
     from app.cli.result_screen import own_command  # noqa: PLC0415
+    from app.config.repository import NO_DEFAULTS  # noqa: PLC0415
     from app.config.settings import read_settings  # noqa: PLC0415
 
     out: Path = arguments.out.expanduser().resolve()
     settings = read_settings(out / "state")
+    if arguments.model is None:  # the operator's choice of a model is for models that cost something
+        settings = replace(settings, defaults=NO_DEFAULTS)
     sample = Path(str(resources.files("app.cli"))) / "demo_data"
     repository = _fresh_repository(out, sample / "sample")
     recording = sample / "recorded.jsonl"

@@ -18,6 +18,7 @@ from app.agent.external.recipe import find_recipe
 from app.cli.local_context import LocalContext, LocalJob
 from app.cli.run_local import run_local
 from app.config.repository import (
+    DEFAULTS,
     NO_DEFAULTS,
     SOURCE,
     OperatorDefaults,
@@ -107,6 +108,17 @@ def _read(path: Path) -> bytes:
 
 MAX_EARLIER = 200
 """Jobs among which failed attempts are looked for."""
+OPTION_KEYS = {
+    "model": "model",
+    "reasoning": "reasoning",
+    "runner": "runner",
+    "budget": "budget.usd",
+    "max_steps": "budget.steps",
+    "max_minutes": "budget.minutes",
+    "allow": "protected_paths",
+    "images": "images",
+}
+"""The configuration's key that each option sets."""
 PlanMode = Literal["auto", "approve", "only", "none"]
 MODEL_HINT = "Pass --model NAME (any model LiteLLM knows, such as anthropic/NAME) or set AGENT_FIX_MODEL."
 
@@ -176,7 +188,11 @@ def fix(options: FixOptions, settings: Settings, *, afterwards: Callable[[], Non
 
 
 def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob:
-    """The unfinished job for the same work, or a new one. Blocking."""
+    """The unfinished job for the same work, or a new one. Raises AgentFixError for an option that the operator locks.
+
+    Blocking.
+    """
+    refuse_locked(options, local_context.settings.defaults)
     issue = _issue(options.issue, local_context.settings)
     local_context.prepare()
     store = local_context.store
@@ -186,7 +202,8 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
     issue_file = options.issue if isinstance(options.issue, Path) else Path("-")
     image_collection = images_beside(issue_file, issue.body) if options.images or config.images else ImageCollection()
     draft = LocalJobDraft(options, local_context.settings, inspected, config, issue, image_collection)
-    new = draft.job(plan_file=_read_plan(options.plan_file), budget=config.budget.over(Budget()))
+    budget = config.budget.over(Budget(usd=local_context.settings.budget))
+    new = draft.job(plan_file=_read_plan(options.plan_file), budget=budget)
     key = work_key(new)
     row = None if options.restart else store.unfinished(key)
     job = row.job if row else new
@@ -211,6 +228,15 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
         local_notes=tuple(filter(None, (*inspected.notes, note_about(out, inspected.root)))),
         record=options.record,
     )
+
+
+def refuse_locked(options: FixOptions, operator: OperatorDefaults) -> None:
+    """Raises AgentFixError if an option sets a key that the operator locks, as for a command on GitHub."""
+    for name, key in OPTION_KEYS.items():
+        if getattr(options, name) and operator.locks(key):
+            option = name.replace("_", "-")
+            hint = f"Run the command without --{option}."
+            raise AgentFixError(f"--{option}: the operator has locked `{key}` in {DEFAULTS}.", hint=hint)
 
 
 def _with_failed_attempts(job: Job, store: JobStore) -> Job:
@@ -351,14 +377,14 @@ class LocalJobDraft:
         return name
 
     def _models(self) -> ModelNames:
-        """Model names by precedence: the option, the environment, the repository. Each sets every kind of work."""
+        """Model names by precedence: the option, the repository, the environment. Each sets every kind of work."""
         if self.options.model:
             return ModelNames(code=self.options.model)
-        if self.settings.model:
-            return self.settings.models.model_copy(update={"code": self.settings.model})
-        if self.config.model is None:
+        if self.config.model is not None:
+            return self.config.model.models
+        if not self.settings.model:
             raise AgentFixError("No model is set.", hint=MODEL_HINT, code=ExitCode.MODEL)
-        return self.config.model.models
+        return self.settings.models.model_copy(update={"code": self.settings.model})
 
 
 def _allowed(path: str) -> AllowedPath:

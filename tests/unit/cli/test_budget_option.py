@@ -1,10 +1,18 @@
 """The option `--budget`: a sum, or what is added to the budget of a job."""
 
+import os
 from pathlib import Path
+from typing import Any
 
-from app.cli.fix import FixOptions, effective_budget
+import pytest
+
+from app.cli.fix import FixOptions, effective_budget, find_or_create
+from app.cli.local_context import LocalContext, LocalJob
+from app.config.settings import settings_from
+from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Budget
 from app.core.model_usage import DOLLAR
+from tests.support.repositories import make_repository
 
 NEW = Budget(usd=5 * DOLLAR)
 
@@ -13,6 +21,38 @@ def dollars(option: str | None, had: int, *, extra_to: int) -> float:
     options = FixOptions(repo=Path(), issue=Path("-"), budget=option)
     budgets = (NEW.model_copy(update={"usd": amount * DOLLAR}) for amount in (had, extra_to))
     return effective_budget(options, next(budgets), extra_to=next(budgets)).usd / DOLLAR
+
+
+def draft_of(place: Path, environment: dict[str, str], **options: Any) -> LocalJob:
+    (place / "issue.md").write_text("# Wrong\n\nIt is.\n")
+    repository = make_repository(place / "repo", {"a.py": "x = 1\n"})
+    settings = settings_from({"HOME": str(place), "PATH": os.environ["PATH"], **environment}, place / "state")
+    given = FixOptions(repo=repository, issue=place / "issue.md", **options)
+    return find_or_create(given, LocalContext(settings))
+
+
+def test_the_environments_budget_is_that_of_a_repository_without_one(tmp_path: Path) -> None:
+    environment = {"AGENT_FIX_MODEL": "some/model", "AGENT_FIX_BUDGET": "2"}
+    assert draft_of(tmp_path, environment).job.budget.usd == 2 * DOLLAR
+
+
+@pytest.mark.parametrize(
+    ("locked", "options"),
+    [
+        ("budget.usd", {"budget": "100"}),
+        ("budget", {"max_steps": 9}),
+        ("model", {"model": "other/one"}),
+        ("protected_paths", {"allow": ("deploy/",)}),
+    ],
+)
+def test_an_option_for_a_key_that_the_operator_locks_is_refused(
+    locked: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    environment = {"AGENT_FIX_DEFAULTS": f"model: some/model\nlock: [{locked}]\n"}
+    with pytest.raises(AgentFixError, match=f"the operator has locked `{locked}") as caught:
+        draft_of(tmp_path, environment, **options)
+    assert caught.value.code == ExitCode.USAGE
+    assert not (tmp_path / "state").exists()
 
 
 def test_a_paused_job_gets_more_than_it_had() -> None:

@@ -203,11 +203,11 @@ async def test_model_in_a_comment_replaces_all_models(harness: EventHarness) -> 
     ("option", "environment", "config", "chosen"),
     [
         ("cli/one", {"AGENT_FIX_MODEL": "env/one"}, CHOICE, ModelNames(code="cli/one")),
-        (None, {"AGENT_FIX_MODEL": "env/one", "AGENT_FIX_MODEL_PLAN": "env/plan"}, CHOICE, ENV),
-        (None, {"AGENT_FIX_MODEL_PLAN": "env/plan"}, CHOICE, ModelNames(code="my/code", plan="my/plan")),
+        (None, {"AGENT_FIX_MODEL": "env/one", "AGENT_FIX_MODEL_PLAN": "env/plan"}, "", ENV),
+        (None, {"AGENT_FIX_MODEL": "env/one"}, CHOICE, ModelNames(code="my/code", plan="my/plan")),
     ],
 )
-def test_option_overrides_environment_and_environment_overrides_the_file(
+def test_option_overrides_the_file_and_the_file_overrides_the_environment(
     option: str | None, environment: dict[str, str], config: str, chosen: ModelNames, tmp_path: Path
 ) -> None:
     repository = make_repository(tmp_path / "repo", {"a.py": "x = 1\n"})
