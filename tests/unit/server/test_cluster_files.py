@@ -20,8 +20,9 @@ from tests.support.server_jobs import issue_ref, job, job_context, trigger
 
 JOBS = ROOT / "deploy" / "kubernetes-jobs"
 KEDA = ROOT / "deploy" / "keda" / "scaled-object.yaml"
+PATCHES = ("receiver.yaml", "worker.yaml")
 PUBLISHED = ROOT / ".cache" / "kubernetes" / "keda"
-MANIFESTS = sorted(path for path in JOBS.glob("*.yaml") if path.name not in {"kustomization.yaml", "worker.yaml"})
+MANIFESTS = sorted(path for path in JOBS.glob("*.yaml") if path.name not in {"kustomization.yaml", *PATCHES})
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
@@ -69,6 +70,33 @@ def test_the_task_definition_holds_what_a_worker_may_hold() -> None:
     }
     request = json.loads((ROOT / "deploy" / "ecs" / "run-task.json").read_text("utf-8"))
     assert request["taskDefinition"] == definition["family"]
+
+
+def test_the_workers_policy_allows_its_tasks_to_be_tagged() -> None:
+    """RunTask with tags needs TagResource, whose request names no cluster."""
+    policy = json.loads((ROOT / "deploy" / "ecs" / "worker.policy.json").read_text("utf-8"))
+    (tagging,) = [each for each in policy["Statement"] if "ecs:TagResource" in each["Action"]]
+    assert tagging["Action"] == "ecs:TagResource"
+    assert tagging["Condition"] == {"StringEquals": {"ecs:CreateAction": "RunTask"}}
+
+
+def _environment(path: Path) -> dict[str, str]:
+    (container,) = yaml.safe_load(path.read_text("utf-8"))["spec"]["template"]["spec"]["containers"]
+    return {each["name"]: each["value"] for each in container["env"]}
+
+
+@pytest.mark.parametrize("place", [JOBS, KEDA.parent], ids=lambda path: path.name)
+def test_receiver_and_worker_have_the_same_limit_of_jobs(place: Path) -> None:
+    listed = yaml.safe_load((place / "kustomization.yaml").read_text("utf-8"))["patches"]
+    assert [each["path"] for each in listed] == list(PATCHES)
+    limits = {name: _environment(place / name)["AGENT_FIX_JOBS"] for name in PATCHES}
+    assert limits["receiver.yaml"] == limits["worker.yaml"]
+
+
+def test_kedas_workers_can_take_as_many_jobs_as_the_limit_says() -> None:
+    workers = next(yaml.safe_load_all(KEDA.read_text("utf-8")))["spec"]["maxReplicaCount"]
+    worker = _environment(KEDA.with_name("worker.yaml"))
+    assert workers * int(worker["AGENT_FIX_JOBS_PER_WORKER"]) == int(worker["AGENT_FIX_JOBS"])
 
 
 def _strict(schema: Any) -> Any:
