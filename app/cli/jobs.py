@@ -391,7 +391,7 @@ class ServerJobs:
     def _follow(self, job: str) -> Iterator[dict[str, Any]]:
         """A job's lines until its end."""
         offset, ended = 0, False
-        while not ended:  # the server ends a stream after half an hour
+        while not ended:  # the server ends a stream after about five minutes
             for name, at, data in self._events_since(job, offset):
                 offset, ended = at or offset, name == "end"
                 if name == "line":

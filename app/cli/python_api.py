@@ -26,7 +26,7 @@ RESULT = "job.json"
 
 @dataclass(frozen=True, slots=True)
 class FixSettings:
-    """The options of `agent-fix fix`, by the same names; None for its defaults."""
+    """The options of `agent-fix fix`, by the same names; what is not given is the command's default."""
 
     model: str | None = None
     reasoning: str | None = None
@@ -35,21 +35,32 @@ class FixSettings:
     budget: str | None = None
     base: str | None = None
     kind: str | None = None
+    prompt: str | None = None
+    allow: tuple[str, ...] = ()
+    fixed_by: str | None = None
     attempts: int | None = None
+    images: bool = False
     max_steps: int | None = None
     max_minutes: float | None = None
     plan: Path | None = None
+    """At most one of the three about the plan; the command's `--approve` asks at a terminal."""
+    plan_only: bool = False
+    no_plan: bool = False
+    restart: bool = False
     record: Path | None = None
     state: Path | None = None
 
     def as_arguments(self) -> list[str]:
         """As options of the command line."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        return [
-            f"--{name.replace('_', '-')}={value.absolute() if isinstance(value, Path) else value}"
-            for name, value in given.items()
-            if value is not None
-        ]
+        words = []
+        for field in fields(self):
+            option, value = f"--{field.name.replace('_', '-')}", getattr(self, field.name)
+            if isinstance(value, bool):
+                words += [option] if value else []
+            elif value is not None:
+                values = value if isinstance(value, tuple) else (value,)
+                words += [f"{option}={each.absolute() if isinstance(each, Path) else each}" for each in values]
+        return words
 
 
 @dataclass(frozen=True, slots=True)

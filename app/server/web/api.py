@@ -303,8 +303,8 @@ def log(
     responses={
         **error_responses(404),
         200: {
-            "description": "Events `line`, `state` and `end`. A line's id is its offset. Lines of the kind `text` are "
-            "what the model writes, as it comes.",
+            "description": "Events `line`, `state` and `end`, for about five minutes: reconnect with `Last-Event-ID` "
+            "until `end`. A line's id is its offset. Lines of the kind `text` are what the model writes, as it comes.",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
     },

@@ -4,11 +4,14 @@ import argparse
 import re
 import subprocess
 import tomllib
+from dataclasses import asdict, fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.cli import COMMANDS, EXTRAS, main, missing_extra, parser
+from app.cli.python_api import FixSettings
 
 ROOT = Path(__file__).parents[3]
 IMPORTED_AS = {"prometheus-client": "prometheus_client", "pyjwt": "jwt"}
@@ -101,6 +104,23 @@ def test_no_arguments_show_the_commands(capsys: pytest.CaptureFixture[str]) -> N
 def test_every_command_of_the_parser_has_an_implementation() -> None:
     choices = next(each.choices for each in parser()._actions if isinstance(each, argparse._SubParsersAction))
     assert set(choices) == set(COMMANDS)
+
+
+def test_fix_settings_has_the_options_of_the_command() -> None:
+    """Without those that the call itself sets, and the one that asks at a terminal."""
+    own = {"command", "repo", "issue", "out", "json", "events", "approve"}
+    offered = set(vars(parser().parse_args(["fix", "--issue", "a"])))
+    assert {each.name for each in fields(FixSettings)} == offered - own
+
+
+@pytest.mark.parametrize("plan", [{"plan": Path("/plan.md")}, {"plan_only": True}, {"no_plan": True}], ids=str)
+def test_fix_settings_reach_the_command(plan: dict[str, Any]) -> None:
+    task = FixSettings(kind="bug", prompt="speed", allow=("a b", "-c"), fixed_by="abc", attempts=2, images=True)
+    limits = replace(task, budget="2", max_steps=3, max_minutes=4.5, restart=True, **plan)
+    how = replace(limits, model="m/x", reasoning="low", runner="native", sandbox="none", base="main")
+    given = asdict(replace(how, record=Path("/recording"), state=Path("/state")))
+    parsed = vars(parser().parse_args(["fix", "--issue", "a", *FixSettings(**given).as_arguments()]))
+    assert {name: parsed[name] for name in given} == {**given, "allow": list(given["allow"])}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
