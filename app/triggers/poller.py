@@ -316,7 +316,12 @@ class Poller:
         unlisted = [each for each in running_jobs if each.job_context.issue_ref.repository not in listed]
         await self._end_without_access(installation, unlisted)
         poll_cursors = await asyncio.to_thread(self._stores.poll_cursors.last_poll, [each.id for each in opened])
-        for repository in _chosen(opened, running_jobs, {**poll_cursors, **self._attempted}):
+        in_use = [each for each in opened if not each.archived]
+        chosen = _chosen(in_use, running_jobs, {**poll_cursors, **self._attempted})
+        if len(chosen) < len(in_use):
+            message = "installation %d: this round polls %d of %d repositories; the next rounds poll the others"
+            logger.info(message, installation, len(chosen), len(in_use))
+        for repository in chosen:
             here = [each for each in running_jobs if each.job_context.issue_ref.repository == repository.id]
             poll = self._poll_repository(installation, repository, poll_cursors.get(repository.id), here)
             if not await self._carefully(poll, f"{repository.owner}/{repository.name}"):
@@ -366,11 +371,10 @@ def _under_way(delivery: DeliveryResponse, now: datetime) -> bool:
 
 
 def _chosen(
-    opened: Iterable[Repository], running_jobs: Iterable[JobWithContext], attempted: Mapping[int, datetime]
+    in_use: Iterable[Repository], running_jobs: Iterable[JobWithContext], attempted: Mapping[int, datetime]
 ) -> list[Repository]:
-    """Repositories with active jobs first, then those polled longest ago or never. Archived ones are left out."""
+    """Repositories with active jobs first, then those polled longest ago or never."""
     busy = {each.job_context.issue_ref.repository for each in running_jobs}
     never = datetime.min.replace(tzinfo=UTC)
-    in_use = [each for each in opened if not each.archived]
     ordered = sorted(in_use, key=lambda each: (each.id not in busy, attempted.get(each.id, never), each.id))
     return ordered[:MAX_REPOSITORIES]

@@ -1,5 +1,7 @@
 """Lost webhooks: polling finds what they would have reported, once, and by the same rules (R6, R7)."""
 
+import logging
+import re
 from dataclasses import replace
 from datetime import timedelta
 
@@ -346,17 +348,20 @@ async def test_a_repository_that_fails_is_polled_again(harness: EventHarness) ->
     assert len(harness.jobs()) == 1
 
 
-@pytest.mark.parametrize(("archived", "rounds"), [(True, 1), (False, 2)])
+@pytest.mark.parametrize(("archived", "left_out"), [(True, []), (False, ["60 of 62 repositories"] * 2)])
 async def test_repositories_that_cannot_be_polled_keep_no_other_from_it(
-    harness: EventHarness, archived: bool, rounds: int
+    harness: EventHarness, archived: bool, left_out: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Each round says how many it leaves to the next ones."""
+    caplog.set_level(logging.INFO, "app.triggers.poller")
     harness.fake_github.github.faults.append(Fault("GET /repos/ada/old-.*", 403, "{}", times=1_000))
     for number in range(MAX_REPOSITORIES):
         another_repository(harness, f"old-{number}", archived=archived)
     newest = another_repository(harness, "newest")
-    for _ in range(rounds):
+    for _ in left_out or ["none"]:
         await looked(harness)
     assert harness.stores.poll_cursors.last_poll([newest.id])
+    assert re.findall(r"\d+ of \d+ repositories", caplog.text) == left_out
 
 
 async def test_a_rate_limit_ends_the_poll(harness: EventHarness) -> None:
