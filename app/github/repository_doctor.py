@@ -495,9 +495,8 @@ def check_branch_protections(branch: str, rules: Sequence[Protection] | Refused,
         if rules.is_about_the_plan:
             return Check("branch protection", "ok", "This repository's plan has none.")
         detail = f"Only an administrator's token shows the branch protection rules for {branch}."
-        return Check(
-            "branch protection", "cannot tell", detail, f"Look for a rule such as `agent-fix/**` or `**/*` at {page}"
-        )
+        hint = f"Look for a rule such as `{branch.partition('/')[0]}/**` or `**/*` at {page}"
+        return Check("branch protection", "cannot tell", detail, hint)
     matching = [rule for rule in rules if _matches(rule.pattern, branch)]
     if forbidden := [f"{rule.pattern}: {reason}" for rule in matching for reason in _forbidden(rule)]:
         repair = f"Narrow the pattern, or let agent-fix bypass it: {page}"

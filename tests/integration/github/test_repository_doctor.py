@@ -310,6 +310,12 @@ STATES: dict[str, tuple[Change, str, State, tuple[str, ...]]] = {
         "not ok",
         ("bots/1-example: nobody may create",),
     ),
+    "protection of an own branch's name": (
+        config("branch: bots/{number}-{slug}\n"),
+        "branch protection",
+        "cannot tell",
+        ("bots/1-example", "`bots/**`"),
+    ),
     "main by a ruleset": (
         many(set_repo(guarded=False), rule("pull_request", branches="main")),
         "default branch",
