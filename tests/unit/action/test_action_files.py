@@ -7,12 +7,13 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 
 from app.cli import parser
+from app.config.workflow import MODEL_KEYS, Step, step_environment
 
 ROOT = Path(__file__).parents[3]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -116,6 +117,14 @@ def test_every_step_of_ours_is_one_that_the_command_knows() -> None:
     started = re.findall(r"-m app action (\w+)", scripts)
     assert started == ["receive", "progress", "solve", "publish", "solve", "publish"], "the last two for a long suite"
     assert [parser().parse_args(["action", name]).step for name in started] == started
+
+
+def test_steps_are_given_what_their_process_may_hold() -> None:
+    for step in ACTION["runs"]["steps"]:
+        if started := re.search(r"-m app action (\w+)", step.get("run", "")):
+            given = {name: "A=b" for name in step["env"] if name.startswith("AGENT_FIX_")}
+            kept = step_environment(cast("Step", started[1]), {"RUNNER_TEMP": "/nowhere", **given})
+            assert given.keys() - kept.keys() <= {MODEL_KEYS}, step["name"]
 
 
 def test_environment_is_stored_before_project_code_runs() -> None:
