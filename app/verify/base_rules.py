@@ -17,7 +17,7 @@ from app.verify.gates.candidate import as_text
 from app.verify.gates.changes_of_tests import PACKAGE_KEYS, configures_tests, removed_tests, settings_of_tests
 from app.verify.overlay import Overlay
 from app.verify.paths_of_tests import is_test_file, is_test_path
-from app.verify.sources.parsed_sources import with_test_modules
+from app.verify.sources.parsed_sources import files_of_tests, with_test_items
 
 MAX_DIFF = 6_000
 _NOT_LOADED = "unittest.loader._FailedTest."
@@ -32,9 +32,11 @@ def under_base_rules(base: Tree, patch: Patch, also: Collection[str] = ()) -> Pa
     """The patch without its changes of existing tests, fixtures and test settings, and without new settings.
 
     In `package.json`, `pyproject.toml` and `setup.cfg` only the test settings come from the base, and the whole file if
-    it is or becomes a link; in Rust sources, the test modules. `also` are sources that come from the base as well.
+    it is or becomes a link; in Rust sources, the items that only a build of tests has. `also` are sources that come
+    from the base as well.
     """
     entries = base.entries()
+    also = {*also, *_rust_tests(base, patch)}
     changes = []
     for change in patch.changes:
         path, entry = change.path, entries.get(change.path)
@@ -47,9 +49,32 @@ def under_base_rules(base: Tree, patch: Patch, also: Collection[str] = ()) -> Pa
         elif entry is not None and change.content is not None and not link:
             content = _ruled(path, base.read(path), change.content)
             changes.append(change.model_copy(update={"content": content}))
+        elif entry is None and path.endswith(".rs") and change.content is not None and change.mode != LINK:
+            changes.append(change.model_copy(update={"content": with_test_items(b"", change.content)}))
         else:
             changes.append(change)
     return patch.model_copy(update={"changes": tuple(changes)})
+
+
+def _rust_tests(base: Tree, patch: Patch) -> set[str]:
+    """The changed Rust files that are loaded only in a build of tests: on the base, or on the head if they are new."""
+    changed = {path for path in patch.paths() if path.endswith(".rs") and not is_test_path(path)}
+    if not changed:
+        return changed
+    new = changed.difference(base.entries())
+    return _loaded_by_tests(base, changed) | (_loaded_by_tests(Overlay(base, patch), new) if new else new)
+
+
+def _loaded_by_tests(tree: Tree, paths: set[str]) -> set[str]:
+    """Those of the Rust files that a file beside them or up to two directories above loads only in a build of tests."""
+    around = {str(parent) for path in paths for parent in list(PurePosixPath(path).parents)[:3]}
+    near = [
+        path
+        for path, entry in tree.entries().items()
+        if path.endswith(".rs") and entry.mode != LINK and str(PurePosixPath(path).parent) in around
+    ]
+    texts = tree.read_many(near)
+    return {one for path, text in texts.items() if b"test" in text for one in files_of_tests(path, text)} & paths
 
 
 @dataclass(frozen=True)
@@ -83,9 +108,9 @@ class JudgedPatch:
     @cached_property
     def changes_settings(self) -> bool:
         """True if the patch may change how untouched tests end."""
-        entries = self.base.entries()
+        kept = {*self.base.entries(), *self.ruled.paths()}
         return any(
-            not is_test_file(change.path) and (change.path in entries or configures_tests(change.path))
+            not is_test_file(change.path) and (change.path in kept or configures_tests(change.path))
             for change in self.overridden_changes
         )
 
@@ -164,7 +189,7 @@ def _stands_in(name: str, path: str) -> bool:
 
 def _ruled(path: str, old: bytes, new: bytes) -> bytes:
     if path.endswith(".rs"):
-        return with_test_modules(old, new)
+        return with_test_items(old, new)
     before, after = as_text(old), as_text(new)
     settings = settings_of_tests(path, before or "")
     if settings is None or before is None or settings == settings_of_tests(path, after or ""):

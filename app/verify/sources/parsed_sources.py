@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from tree_sitter import Node
@@ -215,11 +216,19 @@ def _test_items(content: bytes, children: Sequence[Node]) -> frozenset[int]:
         if child.type == "attribute_item":
             attributes.append(number)
         elif child.type not in COMMENTS:
-            texts = (b"".join(text_of(content, children[each]).split()) for each in attributes)
-            if any(text == b"#[cfg(test)]" or re.match(rb"#\[(?:\w+::)*test\b", text) for text in texts):
+            if any(_for_tests(text_of(content, children[each])) for each in attributes):
                 found.update((*attributes, number))
             attributes = []
     return frozenset(found)
+
+
+_FOR_TESTS = re.compile(
+    rb"#\[(?:(?:\w+::)*test\b|cfg\((?:test\)|all\((?:(?:[^()]|\((?:[^()]|\([^()]*\))*\))*,)?test[,)]))"
+)
+
+
+def _for_tests(attribute: bytes) -> bool:
+    return _FOR_TESTS.match(b"".join(attribute.split())) is not None
 
 
 def code_only(language: str, content: bytes) -> bytes | None:
@@ -241,29 +250,86 @@ def code_only(language: str, content: bytes) -> bytes | None:
     return bytes(made)
 
 
-def with_test_modules(old: bytes, new: bytes) -> bytes:
-    """The new source with the old one's test modules."""
-    before, after = _test_modules(old), _test_modules(new)
-    for name, (start, end) in sorted(after.items(), key=lambda item: -item[1][0]):
-        if name in before:
-            first, last = before[name]
-            new = new[:start] + old[first:last] + new[end:]
-    gone = [old[start:end] for name, (start, end) in before.items() if name not in after]
-    return b"\n\n".join([new, *gone]) + (b"\n" if gone else b"")
+_BODIES = frozenset({"source_file", "declaration_list", "block"})
+_Key = tuple[tuple[bytes, ...], str, bytes, int]
+"""What is around an item, its kind and name, and which of several such it is."""
 
 
-def _test_modules(content: bytes) -> dict[bytes, tuple[int, int]]:
-    """The bytes of each module in a Rust file that only a build of tests has, with its attributes, by its name."""
+class _TestItems(NamedTuple):
+    """The items of a Rust file that only a build of tests has, and where more can be added in what is around them."""
+
+    spans: dict[_Key, tuple[int, int]]
+    ends: dict[tuple[bytes, ...], int]
+
+
+def with_test_items(old: bytes, new: bytes) -> bytes:
+    """The new Rust source with the old one's items that only a build of tests has, at any depth, and no others."""
+    before, after = _items_of_tests(old), _items_of_tests(new)
+    edits = []
+    for key, (start, end) in after.spans.items():
+        first, last = before.spans.get(key, (0, 0))
+        edits.append((start, end, old[first:last]))
+    gone: dict[int, list[bytes]] = {}
+    for key, (first, last) in before.spans.items():
+        if key not in after.spans and key[0] in after.ends:
+            gone.setdefault(after.ends[key[0]], []).append(old[first:last])
+    edits += [(at, at, b"\n\n" + b"\n\n".join(texts) + b"\n") for at, texts in gone.items()]
+    for start, end, text in sorted(edits, reverse=True):
+        new = new[:start] + text + new[end:]
+    return new
+
+
+def _items_of_tests(content: bytes) -> _TestItems:
     root = grammars.with_tree("rust", content, lambda tree: tree.root_node)
-    found: dict[bytes, tuple[int, int]] = {}
-    attributes: list[Node] = []
-    for node in root.named_children if root is not None else ():
-        if node.type == "attribute_item":
-            attributes.append(node)
-            continue
-        written = b"".join(text_of(content, one) for one in attributes).replace(b" ", b"")
-        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
-        if node.type == "mod_item" and name is not None and body is not None and b"cfg(test)" in written:
-            found[text_of(content, name)] = (attributes[0].start_byte, node.end_byte)
-        attributes = []
+    found = _TestItems({}, {})
+    counted: Counter[tuple[tuple[bytes, ...], str, bytes]] = Counter()
+    waiting: list[tuple[Node, tuple[bytes, ...]]] = [(root, ())] if root is not None else []
+    while waiting:
+        node, within = waiting.pop()
+        children = node.children
+        numbers = _test_items(content, children) if node.type in _BODIES else frozenset()
+        first: Node | None = None
+        for child in (children[number] for number in sorted(numbers)):
+            first = first or child
+            if child.type != "attribute_item":
+                kind = (within, child.type, _name_of(content, child))
+                found.spans[(*kind, counted[kind])] = (first.start_byte, child.end_byte)
+                counted[kind] += 1
+                first = None
+        if node.type == "source_file":
+            found.ends[within] = len(content)
+        elif node.type == "declaration_list":
+            found.ends[within] = children[-1].start_byte
+        waiting += [
+            (child, (*within, name) if (name := _name_of(content, child)) else within)
+            for number, child in reversed(list(enumerate(children)))
+            if number not in numbers and child.child_count
+        ]
     return found
+
+
+def _name_of(content: bytes, node: Node) -> bytes:
+    """The name of an item, and for an `impl` its trait and type."""
+    if not node.type.endswith("_item"):
+        return b""
+    named = (node.child_by_field_name(field) for field in ("trait", "type", "name"))
+    return b" ".join(text_of(content, one) for one in named if one is not None)
+
+
+_ROOTS = frozenset({"lib.rs", "main.rs", "mod.rs"})
+_PATH = re.compile(rb'#\[path="([^"]+)"\]')
+
+
+def files_of_tests(path: str, content: bytes) -> Iterator[str]:
+    """The files that the Rust file at `path` may load, and loads only in a build of tests."""
+    place = PurePosixPath(path)
+    for (within, kind, name, _), (start, end) in _items_of_tests(content).spans.items():
+        text = b"".join(content[start:end].split())
+        if kind != "mod_item" or not text.endswith(b";"):
+            continue
+        around = [part.decode("utf-8", "replace") for part in (*within, name)]
+        if given := _PATH.search(text):
+            yield str(place.parent / given[1].decode("utf-8", "replace"))
+        parent = place.parent if place.name in _ROOTS else place.with_suffix("")
+        yield f"{parent.joinpath(*around)}.rs"
+        yield str(parent.joinpath(*around, "mod.rs"))

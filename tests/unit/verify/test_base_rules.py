@@ -160,6 +160,50 @@ def test_modules_of_tests_in_rust_are_the_bases(change: tuple[str, str]) -> None
     assert "a + b" in found
 
 
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "#[test]\nfn one() { assert_eq!(add(), 1); }\n",
+        '#[cfg(all(feature = "std", test))]\nmod tests {\n    fn one() { assert_eq!(add(), 1); }\n}\n',
+        "#[cfg(test)]\n// All of them.\nmod tests {\n    fn one() { assert_eq!(add(), 1); }\n}\n",
+        "mod one {\n    mod deep {\n        #[cfg(test)]\n        fn f() { assert_eq!(add(), 1); }\n    }\n}\n",
+        "struct Cart;\n\nimpl Cart {\n    #[cfg(test)]\n    fn sum() -> (i32, i32) { (add(), 1) }\n}\n",
+        "fn all() {\n    #[cfg(test)]\n    let one = (add(), 1);\n}\n",
+    ],
+)
+def test_items_of_tests_in_rust_are_the_bases_at_any_depth(tests: str) -> None:
+    old = f"fn add() -> i32 {{ 0 }}\n\n{tests}"
+    new = old.replace("{ 0 }", "{ 2 }")
+    assert ruled({"src/lib.rs": old}, {"src/lib.rs": new.replace("add(), 1)", "add(), 2)")})["src/lib.rs"] == new
+    assert ruled({"src/lib.rs": old}, {"src/lib.rs": new})["src/lib.rs"] == new
+
+
+def test_new_items_of_tests_in_rust_are_left_out_and_removed_ones_come_back() -> None:
+    old = "mod a {\n    #[test]\n    fn one() {}\n}\n"
+    new = "mod a {\n    #[test]\n    fn two() {}\n}\n\n#[cfg(test)]\nmod tests;\n"
+    found = ruled({"src/lib.rs": old}, {"src/lib.rs": new})["src/lib.rs"]
+    assert found.split() == old.split()
+    assert ruled({}, {"src/new.rs": f"fn f() {{}}\n\n{old}"})["src/new.rs"].replace("\n", "") == "fn f() {}mod a {    }"
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "path"),
+    [
+        ("src/lib.rs", "#[cfg(test)]\nmod tests;\n", "src/tests.rs"),
+        ("src/money.rs", "#[cfg(test)]\nmod cases;\n", "src/money/cases.rs"),
+        ("src/money/mod.rs", "#[cfg(test)]\nmod test;\n", "src/money/test/mod.rs"),
+        ("src/money.rs", '#[cfg(test)]\n#[path = "money_test.rs"]\nmod tests;\n', "src/money_test.rs"),
+        ("src/lib.rs", "mod money {\n    #[cfg(test)]\n    mod cases;\n}\n", "src/money/cases.rs"),
+    ],
+)
+def test_files_that_only_tests_in_rust_load_are_the_bases(source: str, line: str, path: str) -> None:
+    files = {source: line, path: "old"}
+    assert ruled(files, {path: "new"})[path] == "old"
+    assert path not in ruled({source: ""}, {source: line, path: "new"})
+    loaded = {source: line.replace("#[cfg(test)]", ""), path: "old"}
+    assert ruled(loaded, {path: "new"})[path] == "new"
+
+
 def judged(changes: dict[str, str | None], files: Files = BASE) -> JudgedPatch:
     return JudgedPatch.of(tree_of(files), patch_of(changes))
 
