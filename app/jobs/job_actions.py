@@ -397,8 +397,8 @@ class JobActions:
             raise WrongState("The job has already ended.")
         if self._requests.end(job_id, "stopped", reason):
             return "stopped"
-        if found is None:
-            raise WrongState("The job belongs to the command line.")
+        if self._job_queries.get(job_id) is None:  # read again: it may have been admitted while `end` waited
+            raise WrongState("The job has already ended, or belongs to the command line.")
         return "stopped" if self._queue.stop(job_id, reason) else "stopping"
 
     def edit_plan(self, job_id: str, version: int, plan: Plan, *, who: str) -> PlanVersion:
