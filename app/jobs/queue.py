@@ -44,6 +44,8 @@ LEASE = timedelta(seconds=60)
 MAX_CRASHES = 3
 ORDINARY, URGENT = 1, -7
 """Priorities: an urgent job comes before ordinary ones that were requested up to four hours earlier."""
+MAX_ERROR_PAUSES = timedelta(hours=6)
+"""How long a job is postponed after errors, without a finished step in between, before it waits for a person."""
 RECHECK_BUDGET_AFTER = timedelta(minutes=1)
 """How long a job whose daily budget is empty is left out of the queue."""
 BATCH, MAX_BATCHES = 100, 10
@@ -288,10 +290,18 @@ class JobQueue:
             if died_often and crashed:
                 self._end_after_crashes(db, claim.job, self._clock())
 
+    def retry_later(self, claim: JobClaim, error: str, pause: timedelta) -> None:
+        """Postpone a job after an error that may pass. After MAX_ERROR_PAUSES of such pauses it waits for a person."""
+        if self.postpone(claim, f"{error} It is tried again.", pause) >= MAX_ERROR_PAUSES:
+            reason = f"{error} It was tried again for {MAX_ERROR_PAUSES // timedelta(hours=1)} hours."
+            mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.state.not_in(FINAL))
+            with writing(self.engine) as db:
+                db.execute(jobs.update().where(*mine).values(state="paused", reason=reason, updated_at=self._clock()))
+
     def postpone(self, claim: JobClaim, reason: str, pause: timedelta, *, waiting_for: WaitingFor = "") -> timedelta:
         """Give the job back to be retried later by any worker, because the obstacle may be gone by then.
 
-        Returns for how long errors have postponed it without a finished step; waiting for a budget is no error.
+        Returns the sum of its pauses after errors since its last finished step, or since it waited for a budget.
 
         A published job, of which only the remaining tests are retried, keeps its state and its reason.
         """
@@ -301,11 +311,11 @@ class JobQueue:
             values = {"state": "queued", "reason": reason, "updated_at": now}
             db.execute(jobs.update().where(*mine, jobs.c.state.not_in(FINAL)).values(values))
             waits = job_contexts.update().where(job_contexts.c.job == claim.job, sa.exists().where(*mine))
-            since = sa.func.coalesce(sa.func.nullif(job_contexts.c.failing_since, 0.0), now.timestamp())
-            what = {"waiting_for": waiting_for, "failing_since": 0.0} if waiting_for else {"failing_since": since}
+            longer = job_contexts.c.error_pauses + pause.total_seconds()
+            what = {"waiting_for": waiting_for, "error_pauses": 0.0} if waiting_for else {"error_pauses": longer}
             values = {"due": (now + pause).timestamp(), **what}
-            began = db.execute(waits.values(values).returning(job_contexts.c.failing_since)).scalar()
-        return timedelta(seconds=now.timestamp() - began) if began else timedelta()
+            pauses = db.execute(waits.values(values).returning(job_contexts.c.error_pauses)).scalar()
+        return timedelta(seconds=pauses or 0.0)
 
     def hand_over(self, claim: JobClaim, result: dict[str, Any]) -> bool:
         """Pass the finished job to the publisher, with all its effects requested. False if the claim was lost."""
@@ -352,9 +362,9 @@ class JobQueue:
     def made_progress(self, job_id: str) -> None:
         """Record that a step finished: earlier crashes and errors no longer count."""
         with writing(self.engine) as db:
-            failed = sa.or_(job_contexts.c.crashes > 0, job_contexts.c.failing_since > 0.0)
+            failed = sa.or_(job_contexts.c.crashes > 0, job_contexts.c.error_pauses > 0.0)
             mine = job_contexts.update().where(job_contexts.c.job == job_id, failed)
-            db.execute(mine.values(crashes=0, failing_since=0.0))
+            db.execute(mine.values(crashes=0, error_pauses=0.0))
 
     def resume(
         self,
@@ -387,7 +397,7 @@ class JobQueue:
                 if trigger is not None:
                     insert_trigger(db, trigger, outcome, job_id)
                 mine = job_contexts.update().where(job_contexts.c.job == job_id)
-                db.execute(mine.values(active_key=key, crashes=0, failing_since=0.0, due=0.0, waiting_for=""))
+                db.execute(mine.values(active_key=key, crashes=0, error_pauses=0.0, due=0.0, waiting_for=""))
         except IntegrityError:
             return False
         failpoint("job.resumed")
@@ -506,7 +516,8 @@ class JobQueue:
             values = {"reason": empty.spent_reason, "updated_at": now}
             db.execute(jobs.update().where(jobs.c.id == row["id"]).values(values))
         later = job_contexts.update().where(job_contexts.c.job == row["id"])
-        db.execute(later.values(due=(now + RECHECK_BUDGET_AFTER).timestamp(), waiting_for="daily_budget"))
+        values = {"due": (now + RECHECK_BUDGET_AFTER).timestamp(), "waiting_for": "daily_budget", "error_pauses": 0.0}
+        db.execute(later.values(values))
         return False
 
     def _end_stopped(self, db: Connection, now: datetime) -> list[str]:

@@ -210,8 +210,6 @@ REMOTE_LOOK_SECONDS = 2.0
 """The same in a cluster, where thousands of jobs may read the database."""
 RETRY_AFTER_FAULT = timedelta(seconds=90)
 """Before a job is tried again after a failure that may pass: the provider is down, the disk full, a commit not here."""
-MAX_FAILING = timedelta(hours=6)
-"""For how long a job is tried again without a finished step before it waits for a person."""
 BASE_SECONDS = 60.0
 """How long a process waits for its base commit from the publisher; a new process would usually take longer."""
 RETRY_AFTER_EMPTY_BUDGET = timedelta(minutes=10)
@@ -358,10 +356,7 @@ class JobProcess:
         elif error.final:
             store.enter(job, "error", f"{error.message} {error.hint}".strip())
         else:
-            failing = self._queue.postpone(self.claim, f"{error.message} It is tried again.", RETRY_AFTER_FAULT)
-            if failing >= MAX_FAILING:
-                hours = MAX_FAILING // timedelta(hours=1)
-                store.enter(job, "paused", f"{error.message} It was tried again for {hours} hours.")
+            self._queue.retry_later(self.claim, error.message, RETRY_AFTER_FAULT)
         logger.warning("job %s released: %s", job, error.message)
 
     def _release_rest(self, error: AgentFixError) -> None:

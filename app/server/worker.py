@@ -121,9 +121,7 @@ class Worker:
         except LaunchError as error:
             logger.warning("job %s cannot be started: %s", claim.job, error.message)
             queue = self._server_context.queue
-            await asyncio.to_thread(
-                queue.postpone, claim, f"{error.message} It is tried again.", RETRY_AFTER_FAILED_START
-            )
+            await asyncio.to_thread(queue.retry_later, claim, error.message, RETRY_AFTER_FAILED_START)
             await asyncio.to_thread(queue.release, claim)
             return
         failpoint("job.begun")
