@@ -23,6 +23,7 @@ GIVEN: Final = 1
 
 _MARK = re.compile(r"<!-- agent-fix:job:(?P<key>[A-Za-z0-9._/-]+)(?: (?P<state>[^<>\n]{1,400}))? -->")
 """The hidden marker at the end of a text, by which the bot finds its own again; with a job's state as JSON."""
+_AT_END = re.compile(_MARK.pattern + r"\s*\Z")
 _ON_A_LINE = re.compile(rf"(?m)^{_MARK.pattern}[ \t\r]*$")
 _KEY = re.compile(r"[A-Za-z0-9._/-]{1,120}")
 
@@ -50,18 +51,24 @@ def with_marker(body: str, key: str, state: CommentState | None = None) -> str:
 
 
 def has_marker(body: str, key: str) -> bool:
-    """True if the text's marker is the key's."""
+    """True if the text's marker is the key's, also if people wrote below it."""
     found = _last_marker(body)
     return found is not None and found["key"] == key
 
 
 def read_marker(body: str) -> tuple[str, CommentState] | None:
-    """The key and the state in the text's marker; None without either, or if the state is not valid."""
-    found = _last_marker(body)
+    """The key and the state in the marker at the text's end; None without either, or if the state is not valid."""
+    found = _AT_END.search(body)
     try:
         return (found["key"], CommentState.model_validate_json(found["state"] or "", strict=True)) if found else None
     except ValidationError:
         return None
+
+
+def up_to_marker(body: str) -> str:
+    """The text without what was written below its marker."""
+    found = _last_marker(body)
+    return body[: found.end()] if found else body
 
 
 def _last_marker(body: str) -> re.Match[str] | None:

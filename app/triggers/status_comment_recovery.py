@@ -14,7 +14,7 @@ from app.core.errors import AgentFixError
 from app.core.job import Job, JobResult
 from app.core.plan import Plan, parse_plan_file
 from app.core.task import IssueRef
-from app.github.base import ForgeError
+from app.github.base import ForgeError, up_to_marker
 from app.github.calls import CANCEL_RUN, GET_RUN
 from app.github.models import IssueComment, WorkflowRunResponse
 from app.github.reader import RepositoryReader
@@ -155,9 +155,23 @@ async def last_status(
 ) -> tuple[StatusCommentState, str] | None:
     """What the newest status comment that is our own says, with its address."""
     comments = await reader.comments(number, now + timedelta(days=1))
-    own = [each for each in comments if each.author == bot_id]
-    statuses = [(found, each.url) for each in own if (found := read_status(each.body))]
-    return statuses[-1] if statuses else None
+    for each in reversed([each for each in comments if each.author == bot_id]):
+        if found := read_status(each.body) or await _edited_status(reader, each):
+            return found, each.url
+    return None
+
+
+async def _edited_status(reader: RepositoryReader, comment: IssueComment) -> StatusCommentState | None:
+    """What a status comment says above the words of a person with write access, who edited it last.
+
+    Without such a person, another workflow may have posted a stranger's text from the same account.
+    """
+    if read_status(up_to_marker(comment.body)) is None:
+        return None
+    edit = await reader.last_edit(comment)
+    if edit is None or not edit.editor_name or edit.editor == comment.author or not await reader.may_write(edit.editor):
+        return None
+    return read_status(up_to_marker(edit.body))
 
 
 def rounds_in(comments: Iterable[IssueComment], bot_id: int, authorised: Set[int]) -> int:

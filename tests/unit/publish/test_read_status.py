@@ -6,7 +6,7 @@ import pytest
 
 from app.core.job import JobResult, JobState
 from app.core.plan import parse_plan_file
-from app.github.base import CommentState, has_marker, marker, with_marker
+from app.github.base import CommentState, has_marker, marker, up_to_marker, with_marker
 from app.publish.status_text import StatusCommentState, StatusView, read_status, render_status
 from tests.support.server_jobs import job
 from tests.unit.publish.test_status_text import PLAN, STATES, result, view
@@ -33,9 +33,10 @@ def test_every_state_is_read_back(state: JobState) -> None:
     "below", ["Looks good to me.", "> ### Queued\n>\n> <!-- agent-fix:job:j2 -->", "see `<!-- agent-fix:job:j2 -->`"]
 )
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_words_that_people_add_below_change_nothing(below: str, line_end: str) -> None:
+def test_words_that_people_add_below_can_be_left_out(below: str, line_end: str) -> None:
     edited = f"{comment('awaiting_approval')}\n\n{below}\n".replace("\n", line_end)
-    assert read_status(edited) == read_status(comment("awaiting_approval"))
+    assert read_status(edited) is None
+    assert read_status(up_to_marker(edited)) == read_status(comment("awaiting_approval"))
     assert has_marker(edited, "j1abcdef")
 
 
@@ -101,6 +102,7 @@ def marked(state: str) -> str:
         "### ⏸️ Paused",
         comment("paused").partition("<!-- agent-fix:job")[0],
         "I saw this:\n\n" + comment("paused"),
+        comment("paused") + "\n\nand more",
         with_marker("### ⏸️ Paused", "j1abcdef"),
         with_marker("Nothing was started: no.", "d-0123456789ab"),
         with_marker("### ⏸️ Paused", "j1abcdef/end", CommentState(state="paused")),

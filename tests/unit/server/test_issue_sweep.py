@@ -117,7 +117,7 @@ class Site(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(request.url)
-        if request.url.path == "/graphql":
+        if request.url.path == "/graphql" and "/graphql" not in self.answers:
             nodes: dict[str, Any] = {"closedByPullRequestsReferences": {"nodes": []}}
             return httpx.Response(200, json={"data": {"repository": {"id": "R_7", "issue": nodes}}})
         found = self.answers.get(request.url.path)

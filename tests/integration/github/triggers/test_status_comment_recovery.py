@@ -118,6 +118,29 @@ async def test_nothing_else_is_recalled(tmp_path: Path, comments: tuple[dict[str
     assert fake_github.server_context.job_store().newest(1) == ()
 
 
+@pytest.mark.parametrize(
+    ("editor", "permission", "recalled"),
+    [(ADA, "write", True), (ADA, "read", False), (BOT, "write", False), (None, "write", False)],
+    ids=["a maintainer", "a stranger", "another workflow", "nobody"],
+)
+async def test_a_comment_with_words_below_counts_if_a_maintainer_added_them(
+    tmp_path: Path, editor: dict[str, Any] | None, permission: str, recalled: bool
+) -> None:
+    """All workflows post from one account, perhaps what a stranger wrote."""
+    text = comment("awaiting_approval") + "\n\nThanks for the report."
+    fake_github = RecoveryHarness(tmp_path, None, by(BOT, text))
+    who = editor and {"login": editor["login"], "databaseId": editor["id"]}
+    node = {"__typename": "IssueComment", "body": text, "lastEditedAt": STAMP if who else None, "editor": who}
+    fake_github.site.answers |= {
+        "/graphql": {"data": {"node": node}},
+        "/user/1": ADA,
+        "/user/9": BOT,
+        f"{REPO}/collaborators/ada/permission": {"permission": permission, "user": ADA},
+        f"{REPO}/collaborators/robot/permission": {"permission": "write", "user": BOT},
+    }
+    assert (await fake_github.recollect() is not None) == recalled
+
+
 async def test_another_run_is_cancelled_where_that_is_allowed(tmp_path: Path) -> None:
     fake_github = RecoveryHarness(tmp_path, {"id": 4711, "status": "in_progress"}, by(BOT, comment("working")))
     readers = fake_github.clients.for_repository(GIVEN, RepositoryId(7, "ada", "sample"))
