@@ -207,8 +207,8 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
     key = work_key(new)
     row = None if options.restart else store.unfinished(key)
     job = row.job if row else new
-    spent = row is not None and row.state == "paused"
-    budget = effective_budget(options, job.budget, extra_to=(job if spent else new).budget)
+    at_limit = row is not None and row.state == "paused" and row.error_code == ExitCode.LIMIT_REACHED
+    budget = effective_budget(options, job.budget, extra_to=(job if at_limit else new).budget)
     job = job.model_copy(update={"budget": budget})
     out = _prepare_out(options, local_context, job)
     _bring_fix(mirror, inspected.root, job.task.fixed_by)
@@ -274,8 +274,8 @@ def read_config(inspected: RepositoryInspection, operator: OperatorDefaults = NO
 def effective_budget(options: FixOptions, budget: Budget, *, extra_to: Budget) -> Budget:
     """The budget from the command line, else `budget`.
 
-    `+3` is added to `extra_to`: what a paused job had, else what a new one gets, so that repeating the command of a job
-    that was interrupted adds nothing.
+    `+3` is added to `extra_to`: what a job had that is paused at a limit, else what a new one gets, so that repeating
+    the command of a job that was interrupted, or paused by an outage, adds nothing.
     """
     given: dict[str, int | float] = {}
     if options.budget is not None:

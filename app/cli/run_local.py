@@ -269,7 +269,7 @@ class LocalRun:
         except AgentFixError as error:
             if self.order.resumed:
                 if state in WORKED_ON:  # it was interrupted, and this is why it cannot continue
-                    store.enter(job, "paused", error.message)
+                    self._enter("paused", error)
                 store.release(job)
             else:
                 store.forget(job)
@@ -327,7 +327,7 @@ class LocalRun:
         """Keep the job's state, and write out what is known so far for people to look at."""
         job, store = self.order.job, self.local_context.store
         state = error.state if isinstance(error, WaitingForUser) else "paused"
-        store.enter(job.id, state, error.message)
+        self._enter(state, error)
         store.release(job.id)
         limited = error.code == ExitCode.LIMIT_REACHED
         partly = JobResult(
@@ -341,6 +341,14 @@ class LocalRun:
             trajectory=self.runner.keep_trajectory(),
         )
         await self._show(partly)
+
+    def _enter(self, state: JobState, error: AgentFixError) -> None:
+        """Set the job's state, and note in its result, which may hold a change so far, the error's exit code."""
+        job, store = self.order.job.id, self.local_context.store
+        row = store.get(job)
+        known = JobResult.read(row.result if row else None) or JobResult(exit_status=state, reason=error.message)
+        store.store_result(job, known.model_copy(update={"error_code": error.code}).model_dump(mode="json"))
+        store.enter(job, state, error.message)
 
     async def _report(self, result: JobResult) -> ExitCode:
         failpoint("report.begun")

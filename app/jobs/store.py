@@ -58,6 +58,11 @@ class JobRow:
         return self.state in FINAL
 
     @property
+    def error_code(self) -> int | None:
+        """The exit code of the error that the job ended or was paused with, if it is known."""
+        return (self.result or {}).get("error_code")
+
+    @property
     def live_owner(self) -> str | None:
         return self.owner if self.owner and is_alive(self.owner) else None
 

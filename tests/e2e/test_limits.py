@@ -64,14 +64,15 @@ def test_a_model_that_gives_up_in_the_middle(tmp_path: Path) -> None:
         cli_job = CliJob(
             tmp_path, environment={"OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": "sk-scripted-0123456789"}
         )
-        done = cli_job.fix(model="openai/scripted")
+        done = cli_job.fix("--budget", "+1", model="openai/scripted")
         assert done.code == 7, done.text
         assert "key" in done.text.splitlines()[-2]
         assert cli_job.document["exit_status"] == "paused"
         assert cli_job.branches == []
         endpoint.script(*rest[1:])
-        again = cli_job.fix(model="openai/scripted")
+        again = cli_job.fix("--budget", "+1", model="openai/scripted")
         assert again.code == 0, again.text
+        assert cli_job.document["budget"]["usd"] == 6_000_000, "the money was not spent, so it is added once"
         assert len(endpoint.requests) == len(rest) - 1
     cli_job.assert_quiet()
 
