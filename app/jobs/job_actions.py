@@ -425,7 +425,7 @@ class JobActions:
     ) -> None:
         stored = JobMessage(kind, _message_key(message), who, text)
         changed = job.job.model_copy(update={"budget": budget}) if budget is not None else None
-        if not self._queue.resume(job.job.id, changed, message=stored):
+        if not self._queue.resume(job.job.id, changed, messages=[stored]):
             raise WrongState("The job has continued or ended in the meantime.")
 
     def _is_stored(self, job_id: str, message: str) -> bool:

@@ -8,7 +8,7 @@ A claim raises the job's epoch; earlier holders can neither keep the job nor hav
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
@@ -371,11 +371,11 @@ class JobQueue:
         job_id: str,
         job: Job | None = None,
         *,
-        message: JobMessage | None = None,
+        messages: Sequence[JobMessage] = (),
         trigger: Trigger | None = None,
         outcome: str = "",
     ) -> bool:
-        """Queue a paused job again, with new limits if `job` is given; store `message` and decide `trigger` with it.
+        """Queue a paused job again, with new limits if `job` is given; store `messages` and decide `trigger` with it.
 
         False, and nothing is stored, if the job is not paused, if its issue has another active job by now, or if the
         trigger was already decided.
@@ -392,7 +392,7 @@ class JobQueue:
                 key = db.execute(paused.values(values).returning(jobs.c.key)).scalar()
                 if key is None:
                     return False
-                if message is not None:
+                for message in messages:
                     insert_message(db, job_id, message, now)
                 if trigger is not None:
                     insert_trigger(db, trigger, outcome, job_id)

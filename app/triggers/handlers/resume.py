@@ -27,7 +27,7 @@ async def _run(call: CommandCall) -> Outcome:
 
 
 def resume(call: CommandCall, kind: MessageKind, text: str) -> Outcome:
-    """Resume the job, and store the message and the trigger with it. Blocking.
+    """Resume the job, and store the messages and the trigger with it. Blocking.
 
     The text of an approval is its plan, so what else was written with it becomes a message of its own.
     """
@@ -38,12 +38,11 @@ def resume(call: CommandCall, kind: MessageKind, text: str) -> Outcome:
         budget = raised_budget(job, options.budget, options.extra)
     elif options.budget is not None:
         budget = budget.model_copy(update={"usd": options.budget})
+    messages = [JobMessage(kind, trigger.key, trigger.login, text)]
     if kind == "approve" and call.request.text:
-        message = {"key": f"{trigger.key}/text", "who": trigger.login, "text": call.request.text}
-        call.stores.messages.add(job.job.id, "steer", **message)
+        messages.insert(0, JobMessage("steer", f"{trigger.key}/text", trigger.login, call.request.text))
     changed = job.job.model_copy(update={"budget": budget})
-    stored = JobMessage(kind, trigger.key, trigger.login, text)
-    if call.stores.queue.resume(job.job.id, changed, message=stored, trigger=trigger, outcome=outcome):
+    if call.stores.queue.resume(job.job.id, changed, messages=messages, trigger=trigger, outcome=outcome):
         return outcome
     if call.stores.triggers.decided(trigger.key):
         return "decided before"

@@ -220,7 +220,7 @@ def test_answer_after_another_job_started_is_too_late(server: Server) -> None:
     server.admit("a")
     server.store.enter("a", "needs_input")
     assert server.admit("b") == "b"
-    assert not server.queue.resume("a", message=JobMessage("answer", "k", "ada", "Half up."))
+    assert not server.queue.resume("a", messages=[JobMessage("answer", "k", "ada", "Half up.")])
     assert server.state("a") == "needs_input"
     assert server.messages.since("a", 0) == ()
 

@@ -1,12 +1,13 @@
 """Commands for an existing job: messages, approvals, answers, higher limits, stops; each has its effect once."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.core.job import Budget, JobResult
 from app.core.plan import Plan, render_plan_file
-from app.jobs.queue import QueueLimits
+from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.status import WaitingFor
 from tests.support.event_harness import EventHarness, event_harness
 from tests.support.github.world import Comment
@@ -127,6 +128,22 @@ async def test_an_approval_may_say_more_and_set_the_budget(harness: EventHarness
     said = {each.kind: (each.who, each.text) for each in harness.said()}
     assert said == {"steer": ("ada", "but leave the API alone"), "approve": ("ada", "")}
     assert (harness.job.row.state, harness.job.job.budget.usd) == ("queued", 5_500_000)
+
+
+class StoppingQueue(JobQueue):
+    """A queue in which somebody stops the job just before it is resumed."""
+
+    def resume(self, job_id: str, *changes: Any, **stored: Any) -> bool:
+        self.end(job_id, "stopped", "Stopped meanwhile.")
+        return super().resume(job_id, *changes, **stored)
+
+
+async def test_an_approval_that_comes_too_late_stores_nothing(harness: EventHarness) -> None:
+    await parked(harness, "awaiting_approval")
+    harness.stores.queue = StoppingQueue(harness.engine, harness.stores.clock)
+    await harness.says("/agent approve but leave the API alone")
+    assert "has continued or ended in the meantime" in harness.answer
+    assert (harness.job.row.state, harness.said()) == ("stopped", [])
 
 
 @pytest.mark.parametrize(
