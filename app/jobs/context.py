@@ -78,13 +78,20 @@ class JobContext(Record):
     @property
     def is_round(self) -> bool:
         """True for a follow-up that the bot started by itself, within the repository's limit."""
-        return self.aim == "revise" or (self.aim in NO_REQUESTER and not self.login)
+        return self.aim == "revise" or (self._has_no_login and not self._is_by_program)
 
     @property
     def has_requester(self) -> bool:
         """True if a person on GitHub asked, whose permission counts. For a program's job its key was the authority."""
-        by_itself = self.aim in NO_REQUESTER and not self.login
-        return not by_itself and not self.trigger.startswith(BY_PROGRAM)
+        return not self._has_no_login and not self._is_by_program
+
+    @property
+    def _has_no_login(self) -> bool:
+        return self.aim in NO_REQUESTER and not self.login
+
+    @property
+    def _is_by_program(self) -> bool:
+        return self.trigger.startswith(BY_PROGRAM)
 
     @property
     def opens_pull_request(self) -> bool:

@@ -336,6 +336,9 @@ class JobCreator:
         if aim != "ask":
             await asyncio.to_thread(self._add_failed_attempts, context, prompt_context)
         if aim == "fix_checks":
+            if former is not None and not prompt_context.failing_checks:
+                reason = "No check fails on this pull request any more."
+                return TriggerAnswer("reply no_failing_checks", replies.refused(reason))
             failing = ", ".join(prompt_context.failing_checks) or "see below"
             text = f"Checks fail on this pull request: {failing}. Fix the cause.\n\n{request.text}".strip()
         draft = self.draft(request, context, aim=aim, base=base, prompt_context=prompt_context, text=text)

@@ -64,6 +64,16 @@ async def test_retry_fixes_the_checks_again(harness: EventHarness) -> None:
     assert job.job.task.request == "Checks fail on this pull request: tests. Fix the cause.\n\nbut keep the API"
 
 
+async def test_retry_starts_nothing_if_no_check_fails_any_more(harness: EventHarness) -> None:
+    pull = harness.our_pull()
+    check = await fails(harness, pull)
+    harness.ends("error", harness.active_jobs()[0])
+    check.conclusion = "success"
+    await harness.says("/agent retry", pull)
+    assert harness.active_jobs() == []
+    assert "no check fails on this pull request any more." in harness.answer
+
+
 async def test_all_that_fail_on_one_commit_are_one_job(harness: EventHarness) -> None:
     pull = harness.our_pull()
     for name in ("tests", "lint"):

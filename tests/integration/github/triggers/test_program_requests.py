@@ -197,6 +197,16 @@ async def test_a_name_that_another_repository_has_by_now_starts_nothing_there(ha
     assert len(harness.jobs()) == 1
 
 
+async def test_a_retry_through_the_api_is_no_round_of_the_bot(harness: EventHarness) -> None:
+    pull = harness.our_pull()
+    harness.world.push_as_human(harness.repo, "main", {"other.py": "one = 1\n"})
+    await harness.says("/agent rebase", pull)
+    harness.ends("error")
+    await ask(harness, number=pull.number, verb="retry")
+    again = harness.active_jobs()[0].job_context
+    assert (again.aim, again.is_round, again.has_requester) == ("conflicts", False, False)
+
+
 def on_dashboard(person: User, **changes: Any) -> dict[str, Any]:
     return {"by": person.login, "user": person.id, "verb": "retry", **changes}
 
