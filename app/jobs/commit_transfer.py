@@ -2,7 +2,7 @@
 
     worker ─request─► wanted ─fill (publisher)─► there ─unpack_into─► the worker's own store
                         ▲                         │ damaged: requested again, three times
-                        └─────────────────────────┘ too large: refused, with the reason
+                        └─────────────────────────┘ too large, or three times not packed: refused, with the reason
 
 Chunks are written one by one, so that nobody waits for two gigabytes to be committed. They become valid when the
 commit's row refers to them. Chunks left behind by a killed publisher are never valid and are pruned.
@@ -28,6 +28,8 @@ CHUNK: Final = 1 << 20
 LARGEST: Final = 2 << 30
 MAX_LOG_SIZE: Final = 4 << 20
 MAX_FAILURES: Final = 3
+PACK_AGAIN_AFTER: Final = timedelta(minutes=1)
+"""git may only have been killed for lack of memory."""
 ABANDONED: Final = timedelta(minutes=15)
 """Chunks that no commit refers to are deleted once their pack has not grown for this long."""
 
@@ -70,8 +72,9 @@ class CommitTransfer:
             db.execute(transfers.update().where(_is(repository, commit)).values(used_at=now))
 
     def requested(self, limit: int = 100) -> list[WantedCommit]:
-        """Requests that nobody has filled yet, oldest first."""
-        query = transfers.select().where(transfers.c.state == "wanted").order_by(transfers.c.requested_at).limit(limit)
+        """Requests that nobody has filled yet, oldest first; not those that could not be packed just now."""
+        due = (transfers.c.state == "wanted", transfers.c.requested_at <= self._now())
+        query = transfers.select().where(*due).order_by(transfers.c.requested_at).limit(limit)
         with self.engine.connect() as db:
             rows = db.execute(query).mappings().all()
         return [WantedCommit(row["repository"], row["commit_id"], moment(row["requested_at"])) for row in rows]
@@ -103,6 +106,15 @@ class CommitTransfer:
             _insert(db, repository, commit, self._now())
             waiting = transfers.update().where(_is(repository, commit), transfers.c.state == "wanted")
             db.execute(waiting.values(state="refused", reason=text))
+
+    def count_failure(self, repository: int, commit: str, reason: str) -> None:
+        """Have a commit that could not be packed packed again later; after MAX_FAILURES it is refused instead."""
+        later = {"failures": transfers.c.failures + 1, "requested_at": self._now() + PACK_AGAIN_AFTER.total_seconds()}
+        waiting = transfers.update().where(_is(repository, commit), transfers.c.state == "wanted")
+        with writing(self.engine) as db:
+            failures = db.execute(waiting.values(later).returning(transfers.c.failures)).scalar() or 0
+        if failures >= MAX_FAILURES:
+            self.refuse(repository, commit, reason)
 
     def unpack_into(self, store: GitStore, repository: int, commit: str) -> bool:
         """Unpack a transferred commit into the store; False if it has not arrived and must be requested.
