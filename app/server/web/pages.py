@@ -279,8 +279,10 @@ class DashboardPages:
         repositories = self._overview.repositories(visitor.visible)
         wanted = list_query.repository
         chosen = self._overview.repository(wanted, visitor.visible) if wanted else None
-        if list_query.repository and chosen is None:
+        if wanted and chosen is None:
             return self.message(404, "This repository has no jobs", "")
+        if chosen is not None:
+            repositories.setdefault(chosen, wanted)
         job_filter = list_query.job_filter(chosen, visitor.visible)
         counts = self._overview.counts(job_filter)
         groups = {name: sum(counts.get(state, 0) for state in states) for name, states in formatting.GROUPS.items()}
@@ -296,7 +298,8 @@ class DashboardPages:
             states=STATES,
             verdicts=VERDICTS,
             sorts=SORTS,
-            repositories=list(repositories.values()),
+            repositories=repositories,
+            chosen=chosen,
             figures=self._server_context.operations.figures() if visitor.operator else None,
             too_long=TOO_LONG.total_seconds(),
             slow=SLOW.total_seconds(),

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from app.core.job import Job, JobResult
 from app.core.task import Issue
 from app.core.verification import Execution, Reproduction
+from app.jobs.queries import MAX_REPOSITORIES
 from app.jobs.store import JobBlobs
 from app.jobs.tables import job_contexts, jobs
 from app.jobs.trigger_log import Trigger
@@ -20,6 +21,7 @@ from app.llm.sql_ledger import calls, job_costs
 from app.publish.effects import Effect, Receipt, UpdateStatusComment
 from app.publish.outbox import Outbox
 from app.server.web.formatting import effect_name
+from tests.support.job_queue import Server
 from tests.support.pull_requests import verification
 from tests.support.server_jobs import issue_ref, job, job_context, trigger
 from tests.support.web_client import NOW, WebClient, web_client
@@ -98,6 +100,19 @@ async def test_the_list_is_filtered_by_state_and_repository(here: WebClient) -> 
     assert "/?state=active&repository=ada%2Fsample" in mine.links
     assert (await seen(here, "/?state=nonsense")).jobs == (await seen(here, "/")).jobs
     assert "This repository has no jobs" in (await seen(here, "/?repository=no/such", 404)).text
+
+
+async def test_a_repository_that_is_found_is_selected(here: WebClient) -> None:
+    async def selected(path: str) -> list[str | None]:
+        options = (await seen(here, path)).all("option")
+        return [option["value"] for option in options if "selected" in option and "/" in (option["value"] or "")]
+
+    assert await selected("/?repository=Ada%2FSAMPLE") == ["ada/sample"]
+    server = Server(here.engine)
+    for number in range(MAX_REPOSITORIES):
+        server.admit(f"zz{number:03}", repository=1_000 + number)
+    assert await selected("/?repository=octo-org%2Fweb-shop-frontend") == ["octo-org/web-shop-frontend"]
+    assert await selected("/") == []
 
 
 async def test_a_long_list_is_turned_page_by_page(here: WebClient) -> None:
