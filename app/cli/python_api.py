@@ -105,7 +105,7 @@ def fix(
     """Fix an issue in a local git repository; its text begins with the title. Blocks until the job ends.
 
     The branch is left in the repository. `on_progress` is called in this thread. Raises AgentFixError if nothing could
-    be started. `environment` replaces this process's, for the model's key.
+    be started, or if the job's process was killed. `environment` replaces this process's, for the model's key.
     """
     place = out or Path(tempfile.mkdtemp(prefix="agent-fix-"))
     (place / RESULT).unlink(missing_ok=True)  # of an earlier job

@@ -68,7 +68,7 @@ class Lease:
 class LeasedQueue(Lease):
     """A table with the columns `state`, `attempts`, `deaths` and `owner`. `until` is also when a waiting row is due.
 
-    `deaths` are the attempts in succession, up to the last claim, whose process died or let its lease expire.
+    `deaths`: how many attempts before this one died in succession: their process ended, or let its lease expire.
     `waiting` and `dead` are the table's words for these states; the column `reason` says why a row is in its state.
     Jobs are claimed by `app.jobs.queue`: their lease is in a second table, and a claim checks budgets and limits.
     """

@@ -262,7 +262,7 @@ class JobOverview:
         return dict(sorted(found.items(), key=lambda item: item[1].casefold()))
 
     def repository(self, name: str, visible: frozenset[int] | None = None) -> int | None:
-        """The number of the repository whose newest job has this name; None if there is none, or it is not visible."""
+        """The number of the repository of the newest visible job under this name; None without such a job."""
         of_name = _conditions(JobFilter(named=name, visible=visible))
         query = sa.select(job_contexts.c.repository).select_from(BOTH).where(*of_name)
         with self.engine.connect() as db:

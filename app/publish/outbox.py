@@ -71,7 +71,7 @@ class EffectClaim:
     attempts: int
     owner: str
     pushed: Mapping[str, str]
-    """The `branch` and `compare` of the last attempt's error (`ForgeError`), if it has any."""
+    """The `branch` and `compare` of the newest error that names them (`ForgeError`); empty if none does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,7 +253,7 @@ class EventHandler:
         if isinstance(event, LabelRemoved) and event.label.casefold() in WORK_LABELS:
             return await self._cancel_once(event, repo)
         facts = await self._fact_loader.about(event, command, repo)
-        return await self._apply_change(self._decide(facts), event, repo)
+        return await self._apply_notification(self._decide(facts), event, repo)
 
     def _record_outcome(self, event: PullRequestChanged) -> None:
         """Record the outcome of one of our pull requests; others have no row."""
@@ -288,7 +288,7 @@ class EventHandler:
         elif isinstance(decision, Ignored) and decision.visible:
             outcome = await self._act(decision, context)
         else:  # checks fail one by one, so a reason to wait is not a final decision
-            return await self._apply_change(decision, event, repo)
+            return await self._apply_notification(decision, event, repo)
         return await self._post_and_record(context, outcome) if isinstance(outcome, TriggerAnswer) else outcome
 
     async def _cancel_once(self, event: LabelRemoved, repo: RepositoryContext) -> str:
@@ -297,7 +297,7 @@ class EventHandler:
         if decided := await asyncio.to_thread(self._stores.triggers.decided, trigger.key):
             return f"decided before: {decided.outcome}"
         facts = await self._fact_loader.about(event, None, repo, trigger)
-        outcome = await self._apply_change(self._decide(facts), event, repo)
+        outcome = await self._apply_notification(self._decide(facts), event, repo)
         trigger = replace(trigger, verb="relabel" if event.label.casefold() in facts.labels else "stop")
         return await self._post_and_record(TriggerContext(repo, trigger, facts), TriggerAnswer(outcome))
 
@@ -307,9 +307,9 @@ class EventHandler:
     async def _handle_without_access(self, event: InstallationChanged | RepositoryChanged) -> str:
         """Handle an event of an installation or repository without asking GitHub, because access may be gone."""
         bot = self._github_clients.known or BotAccount(user=0)
-        return await self._apply_change(self._decide(EventFacts(event, None, bot, IssueState())), event, None)
+        return await self._apply_notification(self._decide(EventFacts(event, None, bot, IssueState())), event, None)
 
-    async def _apply_change(self, decision: Decision, event: Event, repo: RepositoryContext | None) -> str:
+    async def _apply_notification(self, decision: Decision, event: Event, repo: RepositoryContext | None) -> str:
         if isinstance(decision, Notification):
             if decision.aim == "reconcile":
                 self._new_installations.add(decision.installation)

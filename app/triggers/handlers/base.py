@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
 
 from app.jobs.context import reaction_target
 from app.jobs.store import JobQueries, JobWithContext
@@ -23,8 +22,6 @@ from app.triggers.events import Assigned, LabelAdded, ProgramCommand
 from app.triggers.job_creator import JobCreator, StateChanged
 from app.triggers.stores import ServerDefaults, Stores
 
-_WRITTEN: Final = {"prompt": "with", "extra": "--budget"}
-"""How options are written whose fields have other names."""
 Outcome = str | TriggerAnswer
 """The outcome of a trigger that is stored already, or an answer that is still to be posted and stored."""
 
@@ -126,11 +123,12 @@ def refuse_while_paused(facts: EventFacts) -> Reply | None:
 def refuse_options(facts: EventFacts, *changeable: str) -> Reply | None:
     """A job that has begun keeps its settings, except the changeable ones."""
     given = facts.command.options.model_dump(exclude_defaults=True) if facts.command else {}
-    names = [_WRITTEN.get(name, f"--{name}") for name in given if name not in changeable]
-    if not names:
+    name = next((name for name in given if name not in changeable), None)
+    if name is None:
         return None
-    text = f"`{names[0]}` cannot change a job that has begun, so nothing was done. Leave it out, or start again."
-    return Reply(rule="busy", text=text, suggestion=f"/agent retry {names[0]} …")
+    option, what = ("with", "A prompt (`with NAME`)") if name == "prompt" else (f"--{name}", f"`--{name}`")
+    text = f"{what} cannot change a job that has begun, so nothing was done. Leave it out, or start again."
+    return Reply(rule="busy", text=text, suggestion=f"/agent retry {option} …")
 
 
 def refuse_pull_requests_of_others(facts: EventFacts) -> Reply | None:

@@ -44,8 +44,8 @@ def _refuse(facts: EventFacts) -> Decision | None:
     if refusal := refuse_while_paused(facts) or refuse_beside_a_job(facts):
         return refusal
     # What is written while a job is published goes to the next job.
-    reads = facts.state.working and not (facts.job and facts.job.handed_over)
-    return refuse_options(facts) if reads else None
+    takes_messages = facts.state.working and not (facts.job and facts.job.handed_over)
+    return refuse_options(facts) if takes_messages else None
 
 
 def _refuse_message(facts: EventFacts) -> Decision | None:

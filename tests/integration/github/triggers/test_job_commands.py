@@ -149,13 +149,13 @@ async def test_an_approval_that_comes_too_late_stores_nothing(harness: EventHarn
 @pytest.mark.parametrize(
     ("state", "text", "option"),
     [
-        ("awaiting_approval", "approve --model other/two", "--model"),
-        ("awaiting_approval", "mind the tests --budget 3", "--budget"),
-        ("paused", "continue --budget +3 --attempts 2", "--attempts"),
-        ("needs_input", "half up --runner native", "--runner"),
-        ("working", "mind the tests --kind tests", "--kind"),
-        ("working", "fix with tests", "with"),
-        ("working", "fix the docs --urgent", "--urgent"),
+        ("awaiting_approval", "approve --model other/two", "`--model`"),
+        ("awaiting_approval", "mind the tests --budget 3", "`--budget`"),
+        ("paused", "continue --budget +3 --attempts 2", "`--attempts`"),
+        ("needs_input", "half up --runner native", "`--runner`"),
+        ("working", "mind the tests --kind tests", "`--kind`"),
+        ("working", "fix with tests", "A prompt (`with NAME`)"),
+        ("working", "fix the docs --urgent", "`--urgent`"),
     ],
 )
 async def test_options_that_cannot_change_a_job_are_answered(
@@ -165,7 +165,7 @@ async def test_options_that_cannot_change_a_job_are_answered(
     status_comment(harness, PLAN)
     before = harness.job
     await harness.says(f"/agent {text}")
-    assert f"`{option}` cannot change a job that has begun" in harness.answer
+    assert f"{option} cannot change a job that has begun" in harness.answer
     assert (harness.job.row, harness.job.job, harness.said()) == (before.row, before.job, [])
 
 
