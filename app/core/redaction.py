@@ -4,6 +4,7 @@ import base64
 import binascii
 import bz2
 import codecs
+import contextlib
 import html
 import lzma
 import math
@@ -11,7 +12,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from app.core.text import normalised
@@ -152,7 +153,9 @@ def entropy(value: str) -> float:
 MIN_LENGTH = 8
 GRAM_LENGTH = 12
 """So many characters of a random value in any spelling are enough."""
-MAX_UNPACKED = 1024 * 1024
+MAX_UNPACKED = 4 * 1024 * 1024
+MAX_BLOBS = 5_000
+"""So many bytes and blobs are unpacked from one text, in all its layers together; more counts as a secret."""
 MAX_LAYERS = 3
 
 _PUBLIC_HEAD = re.compile(
@@ -172,6 +175,7 @@ _PACKED = re.compile(
     rf"{_BASE64}{{20,}}(?:(?:\\n|[\s\"'\\,])+{_BASE64}{{20,}})*(?:(?:\\n|[\s\"'\\,])+{_BASE64}{{1,19}})?"
 )
 _HEXADECIMAL = re.compile(r"(?:[0-9A-Fa-f]{2}[\s:,]?){16,}")
+_CHUNK = 64 * 1024
 _UNPACKERS = (
     (b"\x1f\x8b", lambda: zlib.decompressobj(31)),
     (b"\x78", zlib.decompressobj),
@@ -252,13 +256,22 @@ def _words(value: str) -> set[str]:
     return words | {word[::-1] for word in words}
 
 
-def contains_secret(secrets: SearchForms, text: str | bytes, layers: int = MAX_LAYERS) -> bool:
-    """True if the text contains a secret directly, in one of its views, or inside decoded content."""
-    shown = text if isinstance(text, str) else text.decode("latin-1")
-    if any(_in_view(secrets, view) for view in _views(shown)):
-        return True
-    inner = _unpacked(shown) if layers else iter(())
-    return any(contains_secret(secrets, content, layers - 1) for content in inner)
+def contains_secret(secrets: SearchForms, text: str | bytes) -> bool:
+    """True if the text contains a secret directly, in one of its views, or inside decoded content, or has too much."""
+    layer = [text if isinstance(text, str) else text.decode("latin-1")]
+    size = blobs = 0
+    for depth in range(MAX_LAYERS + 1):
+        inner = []
+        for shown in layer:
+            if any(_in_view(secrets, view) for view in _views(shown)):
+                return True
+            for content in _unpacked(shown) if depth < MAX_LAYERS else ():
+                size, blobs = size + len(content), blobs + 1
+                if size > MAX_UNPACKED or blobs > MAX_BLOBS:
+                    return True
+                inner.append(content.decode("latin-1"))
+        layer = inner
+    return False
 
 
 def encodings(value: str) -> set[str]:
@@ -335,16 +348,23 @@ def _unpacked(text: str) -> Iterator[bytes]:
 def _opened(content: bytes, *, only_packed: bool = False) -> Iterator[bytes]:
     for magic, unpacker in _UNPACKERS:
         if content.startswith(magic):
-            try:
-                yield unpacker().decompress(content, MAX_UNPACKED)
-            except (zlib.error, OSError, EOFError, lzma.LZMAError, ValueError):
-                continue
+            yield _decompressed(unpacker(), content)
     if (
         not only_packed
         and len(content) >= GRAM_LENGTH
         and sum(32 <= byte < 127 for byte in content) > 0.9 * len(content)
     ):
         yield content
+
+
+def _decompressed(unpacker: Any, packed: bytes) -> bytes:
+    """What is before the end, an error, or more than may be unpacked."""
+    content = b""
+    with contextlib.suppress(zlib.error, OSError, EOFError, lzma.LZMAError, ValueError):
+        while len(content) <= MAX_UNPACKED and (part := unpacker.decompress(packed, _CHUNK)):
+            content += part
+            packed = getattr(unpacker, "unconsumed_tail", b"")  # only zlib's returns what it did not read
+    return content
 
 
 MASK = "[redacted]"
