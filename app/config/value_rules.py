@@ -16,7 +16,7 @@ STATE_LABELS = frozenset({"agent-fix", "agent-in-progress", "agent-done", "agent
 
 _HOST_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _NUMBER_LABEL = re.compile(r"\d+|0x[0-9a-f]*")
-_PRIVATE_SUFFIXES = (".localhost", ".local", ".localdomain", ".internal", ".intranet", ".lan", ".home.arpa", ".onion")
+PRIVATE_SUFFIXES = (".localhost", ".local", ".localdomain", ".internal", ".intranet", ".lan", ".home.arpa", ".onion")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+/-]{0,199}")
 _RUNNER = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _TEMPLATE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}(?:/[A-Za-z0-9][A-Za-z0-9_-]{0,62})?(?::[A-Za-z0-9._-]{1,62})?")
@@ -25,7 +25,7 @@ _LOGIN = r"[A-Za-z0-9](?:[A-Za-z0-9_]|-(?=[A-Za-z0-9_])){0,38}"
 _ACTOR = re.compile(rf"{_LOGIN}(?:\[bot\])?")
 _REVIEWER = re.compile(rf"{_LOGIN}(?:/[A-Za-z0-9_.-]{{1,100}})?")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9._-]+)+")
+BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9._-]+)+")
 
 
 def host(value: str) -> str:
@@ -41,7 +41,7 @@ def host(value: str) -> str:
         raise ValueError("must be a host without a port")
     if not name.isascii():
         raise ValueError("must be in ASCII; write an international name in its xn-- form")
-    if name == "localhost" or name.endswith(_PRIVATE_SUFFIXES):
+    if name == "localhost" or name.endswith(PRIVATE_SUFFIXES):
         raise ValueError("must be a public host; only the server's operator can allow private ones")
     labels = name.split(".")
     if len(labels) < 2 or len(name) > HIGHEST_HOST_LENGTH or not all(map(_HOST_LABEL.fullmatch, labels)):
@@ -146,7 +146,7 @@ def branch(value: str) -> str:
     if first in {"refs", "heads", "HEAD", "origin"}:
         raise ValueError(f"must be a short branch name, without {first}/")
     bad_parts = [part for part in example.split("/") if part.startswith(".") or part.endswith((".", ".lock"))]
-    if not _BRANCH.fullmatch(example) or bad_parts or ".." in example or "{" in first or len(value) > 100:
+    if not BRANCH.fullmatch(example) or bad_parts or ".." in example or "{" in first or len(value) > 100:
         raise ValueError("must be a branch with its own prefix, such as agent-fix/issue-{number}-{slug}")
     return value
 

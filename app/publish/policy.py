@@ -7,7 +7,6 @@ the recipe, so every retry builds the same one. Nothing is executed on the merge
 """
 
 import asyncio
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,6 +15,7 @@ from typing import Final, Protocol
 from pydantic import ValidationError
 
 from app.config.repository import NO_DEFAULTS, SOURCE, OperatorDefaults, RepoConfig, parse_config
+from app.config.value_rules import BRANCH
 from app.core.errors import AgentFixError, ConfigError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.job import FINAL, Blobs, JobState
@@ -45,7 +45,6 @@ from app.repo.git_store import GitError, GitStore, UnsafePathError
 from app.repo.merge import SideNames, markers_left, merge
 from app.verify.gates import CandidatePatch, publisher_gates
 
-_BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9._-]+)+")
 _MAX_FINDINGS = 5
 WORKFLOWS: Final = ".github/workflows/"
 RECHECK_AFTER: Final = timedelta(seconds=2)
@@ -249,7 +248,7 @@ def _branch_may_be_pushed(request: PublishRequest, now: LiveState) -> PublishRef
     if _same_branch(request):
         return None
     prefix = config.branch_prefix
-    if not _BRANCH.fullmatch(branch) or ".." in branch or branch.partition("/")[0] != prefix:
+    if not BRANCH.fullmatch(branch) or ".." in branch or branch.partition("/")[0] != prefix:
         return PublishRefused(f"New branches must start with {prefix}/ here.")
     return None
 

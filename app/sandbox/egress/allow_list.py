@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from app.config.value_rules import PRIVATE_SUFFIXES
+
 _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
 _WEB_PORTS = frozenset({80, 443})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_INTERNAL_SUFFIXES = (".localhost", ".local", ".localdomain", ".internal", ".lan", ".home.arpa")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -44,19 +45,19 @@ def is_public(address: Address) -> bool:
 
 def is_internal_name(host: str) -> bool:
     """True for a name that means something only on this machine or its local network."""
-    return "." not in host or host.endswith(_INTERNAL_SUFFIXES)
+    return "." not in host or host.endswith(PRIVATE_SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True)
 class HostRule:
     """One allowed destination. `configured` marks a client's own index, which may have a private address.
 
-    On `tls_ports` a tunnel must start with a TLS handshake.
+    With `tls` a tunnel must start with a TLS handshake.
     """
 
     host: str
     ports: frozenset[int]
-    tls_ports: frozenset[int] = frozenset({443})
+    tls: bool = True
     configured: bool = False
 
     def matches(self, host: str, port: int) -> bool:
@@ -86,7 +87,7 @@ def _parse_origin(entry: str) -> HostRule:
     if url.scheme not in _DEFAULT_PORTS or not host or (address_of(host) is None and not _NAME.fullmatch(host)):
         raise ValueError(f"{entry!r} is not the origin of a package index")
     ports = frozenset({url.port or _DEFAULT_PORTS[url.scheme]})
-    return HostRule(host, ports, tls_ports=ports if url.scheme == "https" else frozenset(), configured=True)
+    return HostRule(host, ports, tls=url.scheme == "https", configured=True)
 
 
 def _is_port(text: str) -> bool:

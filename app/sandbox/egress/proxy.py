@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from app.core.errors import SetupError
 from app.core.text import words
-from app.sandbox.egress.allow_list import AllowList, HostRule, is_public
+from app.sandbox.egress.allow_list import AllowList, HostRule, address_of, is_public
 
 _REQUEST_LINE = re.compile(rb"(CONNECT|GET|HEAD) ([\x21-\x7e]{1,8000}) HTTP/1\.[01]")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
@@ -188,12 +188,20 @@ class Upstream:
             async with asyncio.timeout(CONNECT_SECONDS):
                 if not self.used_for(head):
                     return await _open_directly(head.host, head.port, rule, self.resolve)
+                await self._refuse_private(head, rule)
                 return await self._open_through_proxy(head)
         except TimeoutError:
             sentence = f"{head.host} did not answer within {CONNECT_SECONDS:.0f} seconds"
             raise ProxyRefusal(sentence, HTTPStatus.BAD_GATEWAY) from None
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             raise ProxyRefusal(f"{head.host} cannot be reached: {error}", HTTPStatus.BAD_GATEWAY) from error
+
+    async def _refuse_private(self, head: RequestHead, rule: HostRule) -> None:
+        """Names that this machine cannot resolve are left to its proxy."""
+        if not rule.configured:
+            with contextlib.suppress(OSError):  # includes TimeoutError
+                async with asyncio.timeout(ADDRESS_SECONDS):
+                    _check_addresses(head.host, await self.resolve(head.host, head.port))
 
     async def _open_through_proxy(self, head: RequestHead) -> Streams:
         url = urlsplit(self.url)
@@ -215,14 +223,19 @@ class Upstream:
         return reader, writer
 
 
-async def _open_directly(host: str, port: int, rule: HostRule, resolve: Resolve) -> Streams:
-    """Resolve once, check, and connect to exactly the checked addresses, so that no second look-up can differ."""
-    addresses = await resolve(host, port)
-    if not rule.configured and not all(is_public(ipaddress.ip_address(address)) for address in addresses):
+def _check_addresses(host: str, addresses: Sequence[str]) -> None:
+    if not all(is_public(ipaddress.ip_address(address)) for address in addresses):
         raise ProxyRefusal(
             f"{host} resolves to a private address, and is not the index of a client on this machine; "
             "`network:` in .github/agent-fix.yml allows public hosts only"
         )
+
+
+async def _open_directly(host: str, port: int, rule: HostRule, resolve: Resolve) -> Streams:
+    """Resolve once, check, and connect to exactly the checked addresses, so that no second look-up can differ."""
+    addresses = await resolve(host, port)
+    if not rule.configured:
+        _check_addresses(host, addresses)
     failure: OSError | None = None
     for address in dict.fromkeys(addresses):
         try:
@@ -473,7 +486,7 @@ class EgressProxy:
         """The client's first bytes in a tunnel, after a check that they are meant for the allowed host."""
         async with asyncio.timeout(self._caps.idle):
             first_bytes = await reader.read(1)
-            if not first_bytes or (first_bytes[0] != HANDSHAKE and head.port not in rule.tls_ports):
+            if not first_bytes or (first_bytes[0] != HANDSHAKE and not rule.tls):
                 return first_bytes
             try:
                 first_bytes += await reader.readexactly(RECORD_HEADER - 1)
@@ -481,8 +494,9 @@ class EgressProxy:
                 name = server_name(first_bytes)
             except (ValueError, asyncio.IncompleteReadError) as error:
                 raise _ConnectionLost from error
-        if name and name != head.host:
-            self._note_refusal(head, name)
+        if name != head.host and (name or address_of(head.host) is None):  # for an address, clients send no name
+            if name:
+                self._note_refusal(head, name)
             raise _ConnectionLost
         return first_bytes
 

