@@ -57,6 +57,11 @@ class BoundedRequestHeads(HttpToolsProtocol):
         self._overhead = max(self._overhead - 2 * len(body), 0)  # chunks may be framed with as much as they carry
         super().on_body(body)
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._in_a_body and self.cycle.response_complete and self._deadline is None:
+            self._await_head()  # the rest of the body must not take longer than the next head
+
     @property
     def _in_a_body(self) -> bool:
         return self.cycle is not None and self.cycle.more_body

@@ -24,10 +24,14 @@ async def told(request: Request) -> PlainTextResponse:
     return PlainTextResponse(json.dumps([len(await request.body()), len(request.headers)]))
 
 
+async def refused(_request: Request) -> PlainTextResponse:
+    return PlainTextResponse("no", 401)
+
+
 @pytest.fixture
 def port() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        app = Starlette(routes=[Route("/", told, methods=["GET", "POST"])])
+        app = Starlette(routes=[Route("/", told, methods=["GET", "POST"]), Route("/early", refused, methods=["POST"])])
         config = uvicorn.Config(app, http=ShortTimeouts, loop="uvloop", ws="none", lifespan="off", log_level="critical")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listener],))
@@ -102,6 +106,23 @@ def test_slow_response_headers_time_out(port: int) -> None:
             try:
                 link.send(bytes([character]))
                 if link.recv(1) == b"":
+                    return
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+        pytest.fail("it was waited for")
+
+
+def test_slow_body_after_its_response_times_out(port: int) -> None:
+    with connection(port) as link:
+        link.sendall(b"POST /early HTTP/1.1\r\nhost: x\r\ncontent-length: 999999999999\r\n\r\n")
+        assert b" 401 " in link.recv(4_096)
+        link.settimeout(0.05)
+        for _ in range(200):
+            try:
+                link.send(b"x")
+                if link.recv(4_096) == b"":
                     return
             except TimeoutError:
                 continue
