@@ -191,6 +191,8 @@ ASKING = {
     "label": ("issues", label("agent-fix")),
     "assigned": ("issues", assigned("fixer")),
     "comment": ("issue_comment", comment("/agent fix it")),
+    "word like stop": ("issue_comment", comment("/agent stopwatch shows the wrong time")),
+    "word like status": ("issue_comment", comment("/agent status-code 500 should be 404")),
     "later line": ("issue_comment", comment("I saw it too.\r\n\r\n/Agent plan")),
     "by name": ("issue_comment", comment("@agent-fix please")),
     "owner": ("issue_comment", comment("/agent", association="OWNER")),
@@ -254,7 +256,9 @@ def test_hostile_comment_text_is_not_executed(tmp_path: Path) -> None:
 # Stop and status
 
 
-@pytest.mark.parametrize("words", ["/agent stop", "/Agent stop, it is wrong", "/agent status"])
+@pytest.mark.parametrize(
+    "words", ["/agent stop", "/Agent stop, it is wrong", "/agent stop\r\nSorry.", "/agent status", "/agent status\nNow"]
+)
 def test_stop_and_status_run_at_once_and_without_a_model_key(words: str, tmp_path: Path) -> None:
     acted = TemplateRepository(tmp_path, "agent-fix.yml").act("issue_comment", comment(words))
     assert acted.code == 0, acted.log
