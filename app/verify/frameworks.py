@@ -49,15 +49,13 @@ FrameworkName = Literal[
 class SuiteCommand:
     """How a repository's tests are run, as typed at its top.
 
-    `narrowed` is the same command, ready for chosen tests to be appended; empty if it cannot be narrowed. `whole` is
-    ready for options of the runner, if it differs from that. `directory` is the root of the tests' own paths,
-    `modules` that of dotted module names.
+    `narrowed` is the same command, ready for chosen tests to be appended; empty if it cannot be narrowed. `directory`
+    is the root of the tests' own paths, `modules` that of dotted module names.
     """
 
     command: str
     framework: FrameworkName = "other"
     narrowed: str = ""
-    whole: str = ""
     directory: str = ""
     modules: str = ""
     note: str = ""
@@ -65,6 +63,8 @@ class SuiteCommand:
     """In how many processes CI runs pytest, and how it divides the tests: `auto`, `4 --dist=loadfile`."""
     proposed: bool = False
     """True if a model proposed the command."""
+    whole: str = ""
+    """The command, ready for options of the runner, if `narrowed` leaves out more than tests."""
 
     @property
     def start(self) -> str:

@@ -132,8 +132,9 @@ async def replay_tests(
     """Call the tests on base (patch None) or base plus patch, in a fresh sandbox that does not have their files."""
     changes = (*(patch.changes if patch else ()), *selection.files)
     contents = {change.path: change.content for change in changes if change.content is not None}
-    program = launcher_of(suite).replay(selection.ids, contents, SECONDS)
-    why_not = f"these {suite.framework} tests cannot be called without their framework."
+    launcher = launcher_of(suite)
+    program = launcher.replay(selection.ids, contents, SECONDS)
+    why_not = launcher.why_not_replayed or f"these {suite.framework} tests cannot be called without their framework."
     if program is None:
         return Replayed(why_not=why_not)
     base = patch.base if patch else ""
@@ -142,8 +143,18 @@ async def replay_tests(
     async with project.open(name, along.model_copy(update={"changes": without})) as sandbox:
         answer = await supervise(sandbox, program.steps)
     report = read_replay(answer, program.token)
-    ids = tuple(name for name in program.ids if name not in report.left)
+    ids = tuple(name for name in program.ids if _was_called(name, report))
     return Replayed(ids, report, "" if ids or report.problem else why_not)
+
+
+def _was_called(name: str, report: ReplayReport) -> bool:
+    """False if it needs its framework, or no call told anything, as when a test of JavaScript waits for a promise."""
+    if name in report.left:
+        return False
+    if report.unfinished or any(one.test == name for one in report.odd):
+        return True
+    found = {phase: outcomes[name][0] for phase, outcomes in report.outcomes.items() if name in outcomes}
+    return any(found.values()) or not {"first", "plain", "shifted"}.isdisjoint(found)
 
 
 def head_only_failures(head: Replayed, base: Replayed, texts: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -271,6 +271,11 @@ class Launcher(ABC):
     def read_all(self, answer: SupervisorAnswer) -> LauncherReport:
         """The reports about all tests, by their ids; a file that could not be loaded is one of them."""
 
+    @property
+    def why_not_replayed(self) -> str:
+        """Why none of its tests is called without the framework; empty if some are."""
+        return ""
+
     @abstractmethod
     def replay(self, ids: Sequence[str], contents: Mapping[str, bytes], seconds: float) -> ReplayProgram | None:
         """Programs that call those of these tests which do not need their framework; None if all do.

@@ -142,9 +142,16 @@ class ScriptLauncher(Launcher):
     def group(self, name: str) -> str:
         return name.partition("::")[0]
 
+    @property
+    def why_not_replayed(self) -> str:
+        if self.suite.framework == "mocha":
+            return "tests of mocha are not called without it."
+        where = self.suite.directory
+        return f"JavaScript tests below the top ({where}) are not called without their framework." if where else ""
+
     def replay(self, ids: Sequence[str], contents: Mapping[str, bytes], seconds: float) -> ReplayProgram | None:
         framework = self.suite.framework
-        if framework == "mocha" or self.suite.directory:
+        if self.why_not_replayed:
             return None
         paths = dict.fromkeys(name.partition("::")[0] for name in ids)
         source = _replay_source if framework == "node" else _loading_source
@@ -201,7 +208,8 @@ def _required(found: re.Match[str]) -> str:
     if names.startswith("{"):
         return f"const {re.sub(r' as ', ': ', names)} = require({module});"
     name = names.removeprefix("* as ").strip()
-    return f"const {name} = require({module});" if re.fullmatch(r"[\w$]+", name) else found[0]
+    require = "require" if name != names else "require.default"
+    return f"const {name} = {require}({module});" if re.fullmatch(r"[\w$]+", name) else found[0]
 
 
 class ScriptReports:

@@ -358,6 +358,9 @@ const loaderOf = (file, find) => async (name) => {
 
 const ofProject = (name, real) => (name.startsWith('.') ? observe(real(name)) : real(name));
 
+// What `import name from` gives: a module of CommonJS has no other default than itself.
+const defaultOf = (module) => (module && module[Symbol.toStringTag] === 'Module' ? module.default : module);
+
 function standIns(real) {
   const tests = [];
   const titles = [];
@@ -403,7 +406,7 @@ function standIns(real) {
     if (name === 'node:test') return test;
     return /^(?:node:)?assert(?:\/strict)?$/.test(name) ? asserting(real(name)) : ofProject(name, real);
   };
-  return [Object.assign(find, real), tests, {}];
+  return [Object.assign(find, real, { default: (name) => defaultOf(find(name)) }), tests, {}];
 }
 
 function call(body) {

@@ -2,8 +2,11 @@
 
 import pytest
 
+from app.core.verification import TestSelection
+from app.verify.frameworks import FrameworkName, SuiteCommand
 from app.verify.launcher.base import UNKNOWN_FORM, StepEnd, SupervisorAnswer
-from app.verify.replay import Replayed, head_only_failures, read_replay
+from app.verify.replay import Replayed, head_only_failures, read_replay, replay_tests
+from tests.support.no_sandboxes import unopened
 
 TOKEN = "token:"
 HOSTILE = ["5", "None", "'end'", "[1", "{1: 2}", "b'x'", "['result', 1, 2, 3, 4]", "['odd', 'a', 'b', [[1]]]"]
@@ -32,3 +35,11 @@ def test_change_of_the_process_is_excused_only_by_the_same_entry_on_the_base(sho
     assert head_only_failures(head, base, {}) == [("process", "a")]
     known = shown in {"[[1]]", "['b']", "{'a': [1]}"}
     assert head_only_failures(head, head, {}) == ([] if known else [("process", "a")])
+
+
+@pytest.mark.parametrize(("framework", "directory"), [("mocha", ""), ("jest", "web")])
+async def test_why_tests_of_javascript_are_not_called_is_said(framework: FrameworkName, directory: str) -> None:
+    suite = SuiteCommand(f"npx {framework}", framework, f"npx {framework}", directory)
+    found = await replay_tests(suite, TestSelection(ids=("a.test.js::a",)), unopened(), None, name="replay")
+    assert (directory or framework) in found.why_not
+    assert "cannot" not in found.why_not
