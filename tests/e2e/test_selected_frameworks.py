@@ -132,5 +132,38 @@ async def test_too_little_coverage_and_a_script_after_the_tests_are_no_failure_o
     files = {**files, "package.json": package}
     project = Project(provider, files, setup=await npm_setup(PACKAGE))
     test = next(path for path in files if path.startswith("test/"))
-    head = await project.run(f"{test}::money{' ' if framework == 'mocha' else ' > '}halves")
+    source = next(path for path, text in files.items() if "a - b" in text)
+    name = f"{test}::money{' ' if framework == 'mocha' else ' > '}adds"
+    head = await project.run(name, changes={source: files[source].replace("a - b", "a + b")})
     assert (head.untrusted, head.execution.exit_code, head.unchecked) == ("", 0, ())
+
+
+TDD = "suite('money', () => {\n  test('adds', () => { require('assert').equal(1 + 2, 3); });\n});\n"
+SETTINGS: Mapping[str, tuple[str, dict[str, str]]] = {
+    "vitest": (
+        "npx vitest run",
+        {
+            "vitest.config.mjs": "export default { test: { include: ['**/*.unit.test.ts'] } };\n",
+            "a.unit.test.ts": "import { expect, test } from 'vitest';\n\n"
+            "test('adds', () => {\n  expect(1 + 2).toBe(3);\n});\n",
+        },
+    ),
+    "jest": (
+        "npx jest --injectGlobals=false",
+        {
+            "a.test.js": "const { expect, test } = require('@jest/globals');\n\n"
+            "test('adds', () => {\n  expect(1 + 2).toBe(3);\n});\n"
+        },
+    ),
+    "mocha": ("npx mocha --ui tdd", {"test/a.js": TDD}),
+}
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("framework", SETTINGS)
+async def test_copies_keep_to_the_settings_of_the_framework(provider: BubblewrapProvider, framework: str) -> None:
+    command, files = SETTINGS[framework]
+    project = Project(provider, {"package.json": PACKAGE, **files}, test=command, setup=await npm_setup(PACKAGE))
+    test = f"{next(path for path in files if 'config' not in path)}::{'money ' if framework == 'mocha' else ''}adds"
+    found = await project.run(test)
+    assert (found.untrusted, found.results, found.unchecked) == ("", ((test, "passed"),), ())

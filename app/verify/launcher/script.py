@@ -399,7 +399,8 @@ _NOTICES = re.compile(
     rb"__filename|import\.meta|[sS]napshot|currentTestName|getState|fullTitle|this\.test\b|\.stack\b|process\.argv"
     rb"|\b(?:t|context|task|ctx)\.name\b|golden|cassette|nock\.back|child_process|\.only\b"
 )
-_STEM = re.compile(r"^(?P<start>test-|test_)?(?P<name>.*?)(?P<end>(?:[._-](?:test|spec))?\.[cm]?[jt]sx?)$")
+_STEM = re.compile(r"^(?P<start>test-|test_)?(?P<name>[^.]*?)(?P<end>(?:[_-](?:test|spec))?\..*)$")
+_CALLS_TEST = re.compile(rb"^\s*(?:await )?(it|test|specify)(?:\.\w+)*\(", re.MULTILINE)
 
 
 class _Call(NamedTuple):
@@ -441,9 +442,8 @@ class ScriptCopies(CopiesOfTests[_Call]):
         return LocatedTest(path, statement.start_byte, statement.end_byte, span, calls[0])
 
     def notices(self, path: str, tests: Sequence[LocatedTest[_Call]]) -> bool:
-        stem = _STEM.match(PurePosixPath(path).name)
-        content = self.contents[path]
-        return bool(_NOTICES.search(content)) or (stem is not None and f"{stem['name']}.test".encode() in content)
+        stem, content = PurePosixPath(path).stem, self.contents[path]
+        return bool(_NOTICES.search(content)) or (stem.endswith((".test", ".spec")) and stem.encode() in content)
 
     def renamed_id(self, original: str, test: LocatedTest[_Call], path: str, name: str) -> str:
         titles = [*test.inner.titles[:-1], name.strip("'")]
@@ -480,17 +480,26 @@ class ScriptCopies(CopiesOfTests[_Call]):
         content = self.contents.get(path, b"")
         title, numbers = self.names.fresh(" "), self.random.sample(range(2, 60), 3)
         wrong = sum(numbers) + self.random.randint(1, 9)
-        old = path.endswith((".cjs", ".cts")) or not re.search(rb"^\s*import\b", content, re.MULTILINE)
-        required = old and not path.endswith((".mjs", ".mts"))
-        node = "const test = require('node:test');\n" if required else "import test from 'node:test';\n"
-        head = {"node": node, "vitest": 'import { test } from "vitest";\n'}.get(self._framework, "")
-        call = "it" if self._framework == "mocha" else "test"
+        head, call = self._beginning(path, content)
         text = (
             f"{head}\n{call}('{title}', () => {{\n  const value = {' + '.join(map(str, numbers))};\n"
             f"  if (value !== {wrong}) throw new Error('expected {wrong}');\n}});\n"
         )
         fresh = self.fresh_path(path)
         return CopiedTests(files=(written(fresh, text.encode()),), failing=(f"{fresh}::{title}",))
+
+    def _beginning(self, path: str, content: bytes) -> tuple[str, str]:
+        """What a file beside this one begins with to have a function for tests, and the function's name."""
+        if self._framework == "mocha":
+            called = _CALLS_TEST.search(content)  # mocha's `ui` decides which of them it has
+            return "", called[1].decode() if called else "it"
+        module = {"node": "node:test", "vitest": "vitest", "jest": "@jest/globals"}[self._framework]
+        if self._framework == "jest" and module.encode() not in content:
+            return "", "test"
+        old = path.endswith((".cjs", ".cts")) or not re.search(rb"^\s*import\b", content, re.MULTILINE)
+        if old and not path.endswith((".mjs", ".mts")) and self._framework != "vitest":
+            return f"const {{ test }} = require('{module}');\n", "test"
+        return f"import {{ test }} from '{module}';\n", "test"
 
     def fresh_path(self, path: str) -> str:
         name = PurePosixPath(path).name
