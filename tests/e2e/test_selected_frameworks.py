@@ -128,8 +128,8 @@ async def test_too_little_coverage_and_a_script_after_the_tests_are_no_failure_o
     command, files = CASES[framework]
     scripts = {"test": command.removeprefix("npx "), "posttest": "exit 3"}
     limits = {"collectCoverage": True, "coverageThreshold": {"global": {"lines": 100}}}
-    package = json.dumps({"name": "money", "scripts": scripts, **({"jest": limits} if framework == "jest" else {})})
-    files = {**files, "package.json": package}
+    settings = {"scripts": scripts, **({"jest": limits} if framework == "jest" else {})}
+    files = {**files, "package.json": json.dumps({**json.loads(PACKAGE), **settings})}
     project = Project(provider, files, setup=await npm_setup(PACKAGE))
     test = next(path for path in files if path.startswith("test/"))
     source = next(path for path, text in files.items() if "a - b" in text)
@@ -155,7 +155,7 @@ SETTINGS: Mapping[str, tuple[str, dict[str, str]]] = {
             "test('adds', () => {\n  expect(1 + 2).toBe(3);\n});\n"
         },
     ),
-    "mocha": ("npx mocha --ui tdd", {"test/a.js": TDD}),
+    "mocha": ("npx mocha --ui tdd", {"test/a.test.js": TDD}),
 }
 
 
