@@ -97,6 +97,8 @@ QUOTA = re.compile(
     r"|payment required",
     re.IGNORECASE,
 )
+NO_WAIT = re.compile(r"insufficient_quota|PerDay|limit: 0(?!\.?\d)")
+"""A quota that is not free again soon, whatever delay is named; the last two are Gemini's."""
 REFUSED = re.compile(
     r"content_filter|content_policy|content management policy|content policy|safety system|usage polic"
     r"|flagged|moderation",
@@ -154,7 +156,7 @@ def _account(fault: FailureDetails, name: str, where: str, message: str) -> Mode
         hint = "Check the API key in the environment."
         return ModelError(f"{name} rejected the API key: {message}", kind="give_up", reason="bad_key", hint=hint)
     # with an empty account, waiting does not help; Gemini's limit per minute has the same words and a delay
-    waits = fault.status == 429 and retry_after(fault) is not None and "insufficient_quota" not in fault.text
+    waits = fault.status == 429 and retry_after(fault) is not None and not NO_WAIT.search(fault.text)
     if fault.status == 402 or (fault.status in (400, 403, 429) and QUOTA.search(fault.text) and not waits):
         return ModelError(f"The account for {name} has no credit left: {message}", kind="give_up", reason="quota")
     return None

@@ -207,14 +207,23 @@ async def test_an_overflow_is_known_by_its_words(endpoint: OpenAIEndpoint, statu
 
 
 GEMINI = "You exceeded your current quota, please check your plan and billing details.\nPlease retry in 21.4s."
+GEMINI_METRIC = "* Quota exceeded for metric: generate_content_free_tier_requests, limit: "
+GEMINI_QUOTA = '{"quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier", "quotaValue": "50"}'
 BEDROCK = "Too many tokens, please wait before trying again."
 
 
-@pytest.mark.parametrize(("text", "delay"), [(GEMINI, 21.4), (BEDROCK, None)])
+@pytest.mark.parametrize(("text", "delay"), [(GEMINI, 21.4), (f"{GEMINI}\n{GEMINI_METRIC}0.5", 21.4), (BEDROCK, None)])
 async def test_a_limit_per_minute_is_waited_for(endpoint: OpenAIEndpoint, text: str, delay: float | None) -> None:
     endpoint.script(error(429, text))
     found = await failure(model(endpoint))
     assert (found.kind, found.reason, found.retry_after) == ("wait", "rate_limited", delay)
+
+
+@pytest.mark.parametrize("more", [f"{GEMINI_METRIC}0, model: a", f"{GEMINI_METRIC}50\n{GEMINI_QUOTA}"])
+async def test_a_limit_per_day_and_one_of_nothing_are_not_waited_for(endpoint: OpenAIEndpoint, more: str) -> None:
+    endpoint.script(error(429, f"{GEMINI}\n{more}"))
+    found = await failure(model(endpoint))
+    assert (found.kind, found.reason) == ("give_up", "quota")
 
 
 async def test_an_empty_account_is_known_although_a_delay_is_named(endpoint: OpenAIEndpoint) -> None:
