@@ -2,10 +2,13 @@
 
 import json
 import shlex
+import tracemalloc
 
 import pytest
 
+from app.sandbox.setup.declared.ci import MAX_JOBS, ci_jobs
 from app.sandbox.setup.declared.commands import MAX_LINE, simple_commands
+from app.sandbox.setup.declared.environments import script_behind
 from app.sandbox.setup.declared.node import node_scripts
 from app.sandbox.setup.declared.python import DeclaredSetup, declared_pythons, declared_setups
 from app.sandbox.setup.manifests import ManifestFiles
@@ -500,6 +503,27 @@ def test_tasks_that_lead_nowhere_say_nothing(tasks: str) -> None:
     assert declared_setups(files(**workflow("poe", "poe a") | {"pyproject.toml": pyproject})) == []
 
 
+@pytest.mark.parametrize(
+    "system",
+    ["windows-2022", "[macos-14]", "{group: big, labels: [windows-2022]}", "{labels: windows-2022}", "{group: macos}"],
+)
+def test_jobs_on_other_systems_say_nothing(system: str) -> None:
+    text = f"jobs: {{a: {{runs-on: {system}, steps: [{{run: pytest}}]}}}}"
+    assert declared_setups(files(**{".github/workflows/ci.yml": text, "tests/test_a.py": ""})) == []
+    assert ci_jobs(files(**{".github/workflows/ci.yml": text.replace(system, "{group: big, labels: linux}")}))
+
+
+def test_the_jobs_that_seem_to_test_are_kept_of_many() -> None:
+    lint = ", ".join(f"lint{number}: {{steps: [{{run: ruff check}}]}}" for number in range(MAX_JOBS))
+    jobs = ci_jobs(files(**{".github/workflows/a.yml": f"jobs: {{{lint}, test: {{steps: [{{run: pytest}}]}}}}"}))
+    assert (len(jobs), jobs[0].script) == (MAX_JOBS, "pytest")
+
+
+def test_targets_of_make_are_made_once_after_what_they_need() -> None:
+    tree = files(Makefile="a b: c\n\techo $@ $<\nb: d\nc:\n\techo $$c\n")
+    assert script_behind(tree, ["make", "b", "a", "b"]) == "echo $c\necho b c\necho a c"
+
+
 def test_travis() -> None:
     travis = (
         "language: python\npython: ['3.6', '3.8']\ninstall:\n- pip install -e .[tests]\nscript:\n- pytest . --cov .\n"
@@ -584,6 +608,40 @@ CHAIN = "".join(f"t{number}: t{number + 1}\n" for number in range(2000))
 )
 def test_repository_text_is_not_read_without_end(contents: dict[str, str]) -> None:
     assert declared({**contents, "tests/test_a.py": ""}).test.endswith("python3 -m pytest")
+
+
+JOBS = ", ".join(f"j{number}: *j" for number in range(300))
+IN_EACH_JOB = f"jobs: {{a: &j {{steps: [STEPS{{run: pytest}}]}}, {JOBS}}}"
+ACTIONS = {f"a{number}/action.yml": f"runs: {{steps: [{{run: 'echo {'x' * 50_000}'}}]}}" for number in range(20)}
+USED = "".join(f"{{uses: ./{path.partition('/')[0]}}}, " for path in ACTIONS)
+VARIABLES = f"env: {{A: {'x' * 1_000}, {', '.join(f'A{number}: $A' for number in range(3_000))}}}\n"
+KEYS = ", ".join(f"k{number}: [a]" for number in range(4_000))
+MATRIX = f"{{matrix: {{a: [{'a, ' * 256}], {KEYS}}}}}"
+NAMES = " ".join(f"t{number}" for number in range(3_000))
+MULTIPLIED = {
+    "actions": {**ACTIONS, ".github/workflows/ci.yml": IN_EACH_JOB.replace("STEPS", USED)},
+    "variables": {".github/workflows/ci.yml": VARIABLES + IN_EACH_JOB.replace("STEPS", "")},
+    "a matrix": {".github/workflows/ci.yml": f"jobs: {{a: {{strategy: {MATRIX}, steps: [{{run: pytest}}]}}}}"},
+    "earlier commands": {
+        ".gitlab-ci.yml": f"before_script: [echo {'x' * 90_000}]\njobs: {{a: &j {{script: pytest}}, {JOBS}}}"
+    },
+    "names of targets": {"Makefile": f"{'t' * 10_000}:\n\techo {'$@' * 3_000}\n"},
+    "targets of a rule": {"Makefile": f"{NAMES}:\n" + "\ttrue\n" * 3_000},
+    "lines of a rule": {"Makefile": f"all: {NAMES}\n{NAMES}:\n\techo {'x' * 90_000}\n"},
+}
+
+
+@pytest.mark.parametrize("name", MULTIPLIED)
+def test_repository_text_is_not_multiplied(name: str) -> None:
+    tree = files(**MULTIPLIED[name])
+    tracemalloc.start()
+    try:
+        jobs, script = ci_jobs(tree), script_behind(tree, ["make"])
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 25_000_000
+    assert jobs or script
 
 
 def test_a_line_that_is_too_long_is_no_command() -> None:

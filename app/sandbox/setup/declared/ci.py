@@ -1,18 +1,26 @@
 """The jobs of CI as scripts: GitHub, GitLab, CircleCI, Azure, Travis and AppVeyor."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import Any
 
-from app.sandbox.setup.declared.commands import expanded
+from app.sandbox.setup.declared.commands import MAX_SCRIPT, expanded
 from app.sandbox.setup.manifests import ManifestFiles, table, texts
 
 MAX_JOBS = 60
 MAX_ROWS = 256
 """As many jobs as GitHub lets a matrix have."""
+MAX_KEYS = 50
+"""Lists of a matrix."""
 MAX_NESTED = 20
 """Actions of the tree in one job."""
+MAX_STEPS = 20_000
+"""Of one job, with those of its actions."""
+MAX_VARIABLES = 200
+"""Of one job, with those of its steps."""
 MAX_VALUE = 1_000
 """Characters of a variable that is followed."""
 _ACTION = re.compile(r"(?:.+/)?action\.ya?ml")
@@ -50,46 +58,74 @@ class CiJob:
     nodes: tuple[str, ...] = ()
 
 
+_WrittenJob = tuple[int, Callable[[int], CiJob | None]]
+"""A job's score, and what makes the job of it; None if it is for another system or has no commands."""
+
+
 def ci_jobs(files: ManifestFiles) -> list[CiJob]:
-    """Every job of every CI file that is understood, the most likely to run the tests first."""
-    found: list[CiJob] = []
+    """The jobs of the CI files that are understood, the most likely to run the tests first: up to MAX_JOBS."""
+    written: list[_WrittenJob] = []
     actions = {path: files.yaml(path) for path in files if _ACTION.fullmatch(path)}
     for path in files:
         if _GITHUB.fullmatch(path):
-            found += _github(path, files.yaml(path), actions)
+            written += _github(path, files.yaml(path), actions)
     for path in _OTHERS:
         if path in files:
-            found += _other_providers(path, files.yaml(path))
-    found.sort(key=lambda job: -job.score)
-    return found[:MAX_JOBS]
+            written += _other_providers(path, files.yaml(path))
+    written.sort(key=lambda one: -one[0])
+    # a script is only put together if it is used: actions and steps may be in each job
+    jobs = (read(score) for score, read in written)
+    return list(islice(filter(None, jobs), MAX_JOBS))
 
 
-def _github(path: str, document: dict[str, Any], actions: Mapping[str, dict[str, Any]]) -> Iterator[CiJob]:
+def _github(path: str, document: dict[str, Any], actions: Mapping[str, dict[str, Any]]) -> Iterator[_WrittenJob]:
     for name, job in table(document, "jobs").items():
-        if not isinstance(job, dict) or not isinstance(job.get("steps"), list):
-            continue
-        rows = _rows(job.get("strategy"))
-        if _OTHER_SYSTEM.search(" ".join(_lines(job.get("runs-on")))) and not rows:
-            continue
-        steps = list(_steps(job["steps"], actions, set()))
-        script = "\n".join(line for step in steps if not _elsewhere(step) for line in _text(step.get("run")))
-        given = [step["with"] for step in steps if isinstance(step.get("with"), dict)]
-        named = [version for each in given for version in _text(each.get("python-version"))]
-        nodes = [value for row in rows for key, value in row.items() if "node" in key.lower()]
-        nodes += [version for each in given for version in _text(each.get("node-version"))]
-        values = _chosen(rows)
-        for owner in (document, job, *steps):
-            _set_variables(values, owner.get("env"))
-        pythons = tuple(dict.fromkeys(_VERSION.findall(" ".join([*(_python(row) for row in rows), *named]))))
-        title = " ".join([str(name), *_text(job.get("name"))])
-        score = _score(path.rpartition("/")[2], title)
-        yield CiJob(f"{path}, job {name}", script, values, pythons, score, tuple(nodes))
+        if isinstance(job, dict) and isinstance(job.get("steps"), list):
+            score = _score(path.rpartition("/")[2], f"{name} {_text(job.get('name'))}".rstrip())
+            yield score, partial(_github_job, f"{path}, job {name}", job, document.get("env"), actions)
+
+
+def _github_job(
+    source: str, job: dict[str, Any], environment: Any, actions: Mapping[str, dict[str, Any]], score: int
+) -> CiJob | None:
+    rows = _rows(job.get("strategy"))
+    if _OTHER_SYSTEM.search(_system(job.get("runs-on"))) and not rows:
+        return None
+    steps = list(islice(_steps(job["steps"], actions, set()), MAX_STEPS))
+    script = _joined(_text(step.get("run")) for step in steps if not _elsewhere(step))
+    given = [step["with"] for step in steps if isinstance(step.get("with"), dict)]
+    named = [_text(each.get("python-version")) for each in given]
+    nodes = [value for row in rows for key, value in row.items() if "node" in key.lower()]
+    nodes += [version for each in given if (version := _text(each.get("node-version")))]
+    values = _chosen(rows)
+    _set_variables(values, [environment, *(owner.get("env") for owner in (job, *steps))])
+    pythons = tuple(dict.fromkeys(_VERSION.findall(" ".join([*(_python(row) for row in rows), *named]))))
+    return CiJob(source, script, values, pythons, score, tuple(nodes))
+
+
+def _joined(lines: Iterable[str]) -> str:
+    """A script of the lines that fit into MAX_SCRIPT characters."""
+    found: list[str] = []
+    left = MAX_SCRIPT
+    for line in filter(None, lines):
+        left -= len(line) + 1
+        if left < 0:
+            break
+        found.append(line)
+    return "\n".join(found)
+
+
+def _system(runs_on: Any) -> str:
+    """The labels and the group of the machines that a job asks for."""
+    if isinstance(runs_on, dict):
+        return " ".join([*_lines(runs_on.get("labels")), _text(runs_on.get("group"))])
+    return " ".join(_lines(runs_on))
 
 
 def _steps(listed: Any, actions: Mapping[str, dict[str, Any]], seen: set[str]) -> Iterator[dict[str, Any]]:
     """The steps of a job, with those of an action of the tree in its place; each action once."""
     for step in listed if isinstance(listed, list) and len(seen) < MAX_NESTED else ():
-        uses = "".join(_text(step.get("uses"))) if isinstance(step, dict) else ""
+        uses = _text(step.get("uses")) if isinstance(step, dict) else ""
         if (place := uses.removeprefix("./").rstrip("/")) != uses and place not in seen:
             seen.add(place)
             action = actions.get(f"{place}/action.yml") or actions.get(f"{place}/action.yaml")
@@ -98,9 +134,10 @@ def _steps(listed: Any, actions: Mapping[str, dict[str, Any]], seen: set[str]) -
             yield step
 
 
-def _set_variables(values: dict[str, str], environment: Any) -> None:
-    """Add the variables whose values are known."""
-    for name, written in environment.items() if isinstance(environment, dict) else ():
+def _set_variables(values: dict[str, str], environments: Iterable[Any]) -> None:
+    """Add the variables whose values are known, of the first MAX_VARIABLES."""
+    every = (item for each in environments if isinstance(each, dict) for item in each.items())
+    for name, written in islice(every, MAX_VARIABLES):
         value = expanded(written, values) if isinstance(written, str) else "$"
         if "$" not in value and len(value) <= MAX_VALUE:
             values |= {name: value, f"env.{name}": value}
@@ -108,7 +145,7 @@ def _set_variables(values: dict[str, str], environment: Any) -> None:
 
 def _elsewhere(step: dict[str, Any]) -> bool:
     """Steps that only another system executes, or in another directory."""
-    condition = "".join(_text(step.get("if")))
+    condition = _text(step.get("if"))
     return bool(_OTHER_SYSTEM.search(condition) and "!=" not in condition) or "working-directory" in step
 
 
@@ -119,15 +156,13 @@ def _rows(strategy: Any) -> list[dict[str, str]]:
         return []
     include = matrix.get("include")
     included = [row for row in include[:MAX_ROWS] if isinstance(row, dict)] if isinstance(include, list) else []
-    lists = {
-        key: value[:MAX_ROWS]
+    lists = (
+        (key, value[:MAX_ROWS])
         for key, value in matrix.items()
-        if isinstance(value, list) and key not in ("include", "exclude")
-    }
+        if value and isinstance(value, list) and key not in ("include", "exclude")
+    )
     plain: list[dict[str, str]] = []
-    for key, value in lists.items():
-        if not value:
-            continue
+    for key, value in islice(lists, MAX_KEYS):
         for number, item in enumerate(value):
             row = plain[number] if number < len(plain) else dict(plain[-1] if plain else {})
             row[key] = item if isinstance(item, str) else ""
@@ -156,34 +191,39 @@ def _score(file: str, title: str) -> int:
     return points - (3 if _NOT_TESTS.search(title) else 0) - (2 if _NOT_TESTS.search(file) else 0)
 
 
-def _other_providers(path: str, document: dict[str, Any]) -> Iterator[CiJob]:
+def _other_providers(path: str, document: dict[str, Any]) -> Iterator[_WrittenJob]:
     """GitLab, CircleCI, Azure, Travis and AppVeyor: every list of commands in a job is taken in order."""
     if path in (".travis.yml", "appveyor.yml", ".appveyor.yml"):
-        keys = ("before_install", "install", "before_script", "script", "test_script")
-        script = "\n".join(line for key in keys for line in _lines(document.get(key)))
-        pythons = tuple(dict.fromkeys(_VERSION.findall(" ".join(_lines(document.get("python"))))))
-        score = 1 if path == ".travis.yml" else -1
-        yield CiJob(path, script, {}, pythons, score, tuple(_lines(document.get("node_js"))))
+        yield 1 if path == ".travis.yml" else -1, partial(_whole_file, path, document)
         return
-    before = "\n".join(_lines(document.get("before_script")))
+    before = _lines(document.get("before_script"))
     jobs = document.get("jobs", document)
     for name, job in jobs.items() if isinstance(jobs, dict) else enumerate(jobs) if isinstance(jobs, list) else ():
-        if not isinstance(job, dict):
-            continue
-        steps = job.get("steps")
-        lines = [*_lines(job.get("before_script")), *_lines(job.get("script"))]
-        for step in steps if isinstance(steps, list) else ():
-            run = step.get("run", step.get("script", step.get("bash", ""))) if isinstance(step, dict) else ""
-            lines += _lines(run.get("command") if isinstance(run, dict) else run)
-        if lines:
-            title = "".join(_text(job.get("job")) or [str(name)])
-            yield CiJob(f"{path}, job {title}", "\n".join([before, *lines]), {}, (), _score("", title))
+        if isinstance(job, dict):
+            title = _text(job.get("job")) or str(name)
+            yield _score("", title), partial(_other_job, f"{path}, job {title}", job, before)
+
+
+def _whole_file(path: str, document: dict[str, Any], score: int) -> CiJob:
+    keys = ("before_install", "install", "before_script", "script", "test_script")
+    script = _joined(line for key in keys for line in _lines(document.get(key)))
+    pythons = tuple(dict.fromkeys(_VERSION.findall(" ".join(_lines(document.get("python"))))))
+    return CiJob(path, script, {}, pythons, score, tuple(_lines(document.get("node_js"))))
+
+
+def _other_job(source: str, job: dict[str, Any], before: list[str], score: int) -> CiJob | None:
+    steps = job.get("steps")
+    lines = [*_lines(job.get("before_script")), *_lines(job.get("script"))]
+    for step in steps if isinstance(steps, list) else ():
+        run = step.get("run", step.get("script", step.get("bash", ""))) if isinstance(step, dict) else ""
+        lines += _lines(run.get("command") if isinstance(run, dict) else run)
+    return CiJob(source, _joined([*before, *lines]), {}, (), score) if lines else None
 
 
 def _lines(value: Any) -> list[str]:
-    return _text(value) or texts(value)
+    return [value] if isinstance(value, str) else texts(value)
 
 
-def _text(value: Any) -> list[str]:
-    """The text by itself; nothing for lists and tables, which aliases can make endless."""
-    return [value] if isinstance(value, str) else []
+def _text(value: Any) -> str:
+    """The text; empty for lists and tables."""
+    return value if isinstance(value, str) else ""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 MAX_COMMANDS = 200
 MAX_LINE = 20_000
 """Characters of a line that is split into words, which takes time that grows with the square of a word."""
+MAX_SCRIPT = 100_000
+"""Characters of what a job of CI or a program with recipes executes."""
 MAX_EXPANDED = 100_000
 """Characters that all variables of a text may have together."""
 _CONTINUED = re.compile(r"\\\r?\n\s*")

@@ -4,9 +4,10 @@ import ast
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from app.core.python_source import parse_python
-from app.sandbox.setup.declared.commands import substituted
+from app.sandbox.setup.declared.commands import MAX_SCRIPT, substituted
 from app.sandbox.setup.declared.python_metadata import editable, read_ini
 from app.sandbox.setup.manifests import ManifestFiles, table, texts
 
@@ -19,6 +20,7 @@ _BRACES = re.compile(r"\{([^{}:]*)\}")
 _POSITIONAL = re.compile(r"\{posargs(?::([^{}]*(?:\{[^{}]*\}[^{}]*)*))?\}|\[\]")
 _TOX_VARIABLE = re.compile(r"\{env:([^{}:]++):?([^{}]*+)\}")
 _TOX_VALUE = re.compile(r"\{\[([^\]{}]+)\]([^{}]+)\}")
+_MAKE_AUTOMATIC = re.compile(r"\$[@<]")
 _MAKE_VARIABLE = re.compile(r"\$[({](\w*)[)}]")
 _FACTOR = re.compile(r"(?P<condition>!?[\w.{},!-]+?)\s*:\s+(?P<rest>.*)|(?P<bare>!?[\w.{},!-]+):$")
 _TARGET = re.compile(r"^(?P<names>[\w./%-]++(?: ++[\w./%-]++)*)\s*::?(?!=)\s*(?P<needs>[^#\n]*)")
@@ -262,7 +264,7 @@ def script_behind(files: ManifestFiles, words: list[str], root: str = "") -> str
         found = (files.text(f"{root}{name}") for name in _RECIPES[program] if f"{root}{name}" in files)
         text = next(found, "")
         text = _as_makefile(text) if program == "just" else text
-        return "\n".join(_make_commands(text, target) for target in targets)
+        return _make_commands(text, targets)
     shell = program in {"sh", "bash", "dash"}
     if shell and rest[:1] == ["-c"]:
         return rest[1] if len(rest) > 1 else ""
@@ -283,24 +285,30 @@ def _as_makefile(text: str) -> str:
     return _RECIPE.sub(lambda found: f"{found['name']}: {re.sub(r'[()&]', ' ', found['needs'])}", text)
 
 
-def _make_commands(text: str, target: str) -> str:
-    """The recipe of a Makefile's target, after those of the targets that it needs."""
-    recipes: dict[str, tuple[list[str], list[str]]] = {}
+class _MakeRule(NamedTuple):
+    needs: list[str]
+    lines: list[str]
+
+
+def _make_commands(text: str, targets: Iterable[str]) -> str:
+    """The recipes of a Makefile's targets, after those of the targets that these need; the first one's for `""`."""
+    rules: dict[str, list[_MakeRule]] = {}
     variables: dict[str, str] = {}
-    names: list[str] = []
+    rule = _MakeRule([], [])
     for line in re.sub(r"\\\n\s*", " ", text).splitlines():
         if line.startswith("\t"):
-            for name in names:
-                recipes[name][1].append(line.strip().lstrip("@-+"))
+            rule.lines.append(line.strip().lstrip("@-+"))
         elif assigned := re.match(r"(\w+)\s*[:?]?=\s*(.*)", line):
             variables[assigned[1]] = assigned[2].split("#")[0].strip()
         elif found := _TARGET.match(line):
-            names = found["names"].split()
-            for name in names:
-                recipes.setdefault(name, ([], []))[0].extend(found["needs"].split())
-    first = next((name for name in recipes if not name.startswith(".")), "")
+            rule = _MakeRule(found["needs"].split(), [])
+            for name in found["names"].split():
+                rules.setdefault(name, []).append(rule)
+    first = next((name for name in rules if not name.startswith(".")), "")
     script: list[str] = []
-    _add_recipe(target or first, recipes, script, set())
+    seen: set[str] = set()
+    for target in targets:
+        _add_recipe(target or first, rules, script, seen)
 
     def known(found: re.Match[str]) -> str:
         return variables.get(found[1], "$")
@@ -311,16 +319,17 @@ def _make_commands(text: str, target: str) -> str:
     return lines.replace("$$", "$")
 
 
-def _add_recipe(
-    target: str, recipes: dict[str, tuple[list[str], list[str]]], script: list[str], seen: set[str]
-) -> None:
-    if target in seen or target not in recipes or len(seen) >= MAX_TARGETS:
+def _add_recipe(target: str, rules: dict[str, list[_MakeRule]], script: list[str], seen: set[str]) -> None:
+    if target in seen or target not in rules or len(seen) >= MAX_TARGETS:
         return
     seen.add(target)
-    needs, lines = recipes[target]
+    needs = [need for rule in rules[target] for need in rule.needs]
     for need in needs:
-        _add_recipe(need, recipes, script, seen)
-    script += [line.replace("$@", target).replace("$<", needs[0] if needs else "$") for line in lines]
+        _add_recipe(need, rules, script, seen)
+    lines = "\n".join(line for rule in rules[target] for line in rule.lines)
+    automatic = {"$@": target, "$<": needs[0] if needs else "$"}
+    if sum(map(len, script)) + len(lines) <= MAX_SCRIPT:
+        script.append(substituted(_MAKE_AUTOMATIC, lambda found: automatic[found[0]], lines))
 
 
 def pre_commit_commands(files: ManifestFiles) -> str:
