@@ -22,6 +22,7 @@ from app.core.redaction import find_secrets, mask_tokens
 from app.core.text import listed, one_line, visible
 from app.core.verification import BaselineResult, Reproduction, VerifiedPatch
 from app.pipeline.lessons.recall import find_citation
+from app.sandbox.setup.declared.python_metadata import PYTEST_SETTINGS
 from app.sandbox.setup.package_tools import TEST_SCRIPT_RE
 from app.verify.paths_of_tests import is_test_file
 
@@ -183,7 +184,7 @@ _MAX_NAMES = 3
 _MAX_NAME_LENGTH, _MAX_COMMAND_LENGTH = 80, 100
 _MANIFESTS = (
     ".github/agent-fix.yml",
-    "pytest.ini",
+    *PYTEST_SETTINGS,
     "pyproject.toml",
     "tox.ini",
     "setup.cfg",

@@ -60,7 +60,7 @@ def inside(root: str, command: str) -> str:
 
 
 def https_host(address: str) -> str:
-    """The host of a repository's address; empty if it is not asked by https at the usual port, without a user."""
+    """The host of a repository's address; empty unless it is an https address with the usual port and no user."""
     try:
         parts = urlsplit(address)
         port = parts.port

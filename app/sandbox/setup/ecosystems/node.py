@@ -274,7 +274,7 @@ def _forget(names: Collection[str]) -> str:
 
 
 def _git_address(wanted: str) -> str:
-    """The URL that a dependency from git is asked from."""
+    """The URL from which a dependency is fetched."""
     short, colon, path = wanted.partition("#")[0].partition(":")
     if not colon:
         short, path = "github", short
@@ -282,7 +282,7 @@ def _git_address(wanted: str) -> str:
 
 
 def _from_git(package: Mapping[str, Any]) -> dict[str, str]:
-    """Dependencies that no package index has, with the address that they are asked from."""
+    """Dependencies that no package index has, with the address from which they are fetched."""
     found = {
         name: wanted
         for group in _DEPENDENCIES
