@@ -97,6 +97,12 @@ def plain(output: str) -> str:
     return _without_hidden(text)[0]
 
 
+def storable(text: str) -> str:
+    """Text that can be sent and stored: the halves of a surrogate pair are joined, lone ones (bytes of odd file names,
+    a part of an emoji) become U+FFFD, and NUL, which Postgres refuses, is left out."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "")
+
+
 def head_and_tail(text: str, most: int) -> str:
     """The text, or about `most` characters from both ends in whole lines, with a note of how much was left out."""
     if len(text) <= most:

@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 
 from app.core.errors import AgentFixError
+from app.core.text import storable
 from app.jobs.leases import LeasedQueue
 
 metadata = sa.MetaData()
@@ -441,29 +442,29 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 
 def _engine(url: sa.URL, **options: Any) -> Engine:
-    """An engine that stores any text, without the characters that a database refuses (`_storable`)."""
-    engine = sa.create_engine(url, json_serializer=_storable_json, **options)
+    """An engine that stores any text, without the characters that a database refuses (`storable`)."""
+    engine = sa.create_engine(url, json_serializer=_json_text, **options)
 
-    def storable(_db: object, _cursor: object, statement: str, values: Any, *_: object) -> tuple[str, Any]:
-        return statement, _storable(values)
+    def cleaned(_db: object, _cursor: object, statement: str, values: Any, *_: object) -> tuple[str, Any]:
+        return statement, _storable_value(values)
 
-    sa.event.listen(engine, "before_cursor_execute", storable, retval=True)
+    sa.event.listen(engine, "before_cursor_execute", cleaned, retval=True)
     return engine
 
 
-def _storable_json(value: object) -> str:
+def _json_text(value: object) -> str:
     """JSON; Postgres stores escaped characters that it cannot store as text, but fails when it reads the document."""
-    return json.dumps(_storable(value))
+    return json.dumps(_storable_value(value))
 
 
-def _storable(value: Any) -> Any:
-    """The value with all text in it without NUL (refused by Postgres) and with `?` for a lone surrogate (by both)."""
+def _storable_value(value: Any) -> Any:
+    """The value with all text in it as a database takes it."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode().replace("\0", "")
+        return storable(value)
     if isinstance(value, dict):
-        return {_storable(key): _storable(inner) for key, inner in value.items()}
+        return {_storable_value(key): _storable_value(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        inner = map(_storable, value)
+        inner = map(_storable_value, value)
         return tuple(inner) if isinstance(value, tuple) else list(inner)
     return value
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from app.core.text import storable
 from app.llm.base import FinishReason, Message, ModelRequest, OnText, ToolCall, Usage
 
 EMPTY = "(empty)"
@@ -82,7 +83,7 @@ def strict(schema: Any) -> Any:
 
 
 def _message(message: Message, *, thinking: bool) -> dict[str, Any]:
-    protocol: dict[str, Any] = {"role": message.role, "content": clean(message.content)}
+    protocol: dict[str, Any] = {"role": message.role, "content": storable(message.content)}
     if thinking and message.thinking:
         protocol["thinking_blocks"] = [dict(block) for block in message.thinking]
     if message.tool_calls:
@@ -110,16 +111,10 @@ def _arguments(raw: str) -> str:
     """The arguments as the model wrote them; non-JSON is wrapped, because providers refuse a history with it."""
     try:
         if isinstance(json.loads(raw), dict):
-            return clean(raw)
+            return storable(raw)
     except (ValueError, RecursionError):
         pass
-    return json.dumps({"malformed": clean(raw)}) if raw.strip() else "{}"
-
-
-def clean(text: str) -> str:
-    """Text that can be sent and stored: the halves of a surrogate pair are joined, and lone ones (bytes of odd file
-    names, a part of an emoji) become U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return json.dumps({"malformed": storable(raw)}) if raw.strip() else "{}"
 
 
 def may_think(request: ModelRequest) -> bool:
@@ -169,13 +164,13 @@ class StreamAssembly:
             if piece := getattr(choice.delta, "content", None):
                 self._text.append(piece)
                 if self._on_text is not None:
-                    self._on_text(clean(piece))
+                    self._on_text(storable(piece))
             for delta in getattr(choice.delta, "tool_calls", None) or ():
                 self._add_call(delta)
             for block in getattr(choice.delta, "thinking_blocks", None) or ():
                 # a block is complete once it is signed; its fragments before that are only for display
                 if isinstance(block, dict) and (block.get("signature") or block.get("data")):
-                    self.thinking += (json.loads(clean(json.dumps(block, ensure_ascii=False))),)
+                    self.thinking += (json.loads(storable(json.dumps(block, ensure_ascii=False))),)
 
     def _add_call(self, delta: Any) -> None:
         """Some endpoints number every call 0: a new id at a known index starts a new call."""
@@ -195,13 +190,15 @@ class StreamAssembly:
 
     @property
     def content(self) -> str:
-        return clean("".join(self._text))
+        return storable("".join(self._text))
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         return tuple(
             ToolCall(
-                id=clean(call.id) or f"call_{number}", name=clean(call.name), arguments=clean("".join(call.arguments))
+                id=storable(call.id) or f"call_{number}",
+                name=storable(call.name),
+                arguments=storable("".join(call.arguments)),
             )
             for number, call in enumerate(self._calls)
         )

@@ -11,9 +11,8 @@ from typing import Any
 
 from app.core.model_usage import MicroUSD
 from app.core.record import Record
-from app.core.text import clip
+from app.core.text import clip, storable
 from app.llm.base import ModelInfo, StreamEvent, ToolCall, Usage, WireProtocol
-from app.llm.chat_format import clean
 from app.llm.errors import BudgetError
 from app.llm.ledger import NOTHING, SHARE_USED_UP, Ledger, run_or_undo
 from app.llm.prices import affordable, cost_of, worst_case
@@ -48,12 +47,12 @@ class ResponseReader:
 
     @property
     def text(self) -> str:
-        return clean("".join(self._text))
+        return storable("".join(self._text))
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         return tuple(
-            ToolCall(id=clean(call), name=clean(name), arguments=clean("".join(arguments)))
+            ToolCall(id=storable(call), name=storable(name), arguments=storable("".join(arguments)))
             for call, name, *arguments in self._calls.values()
         )
 

@@ -39,8 +39,8 @@ from app.agent.external.exchange import (
 from app.agent.external.recipe import AgentRecipe
 from app.core.errors import AgentFixError
 from app.core.model_usage import MicroUSD
+from app.core.text import storable
 from app.llm.base import FIELDS, OURS, Body, RawProxyCall, StreamEvent, WireProtocol
-from app.llm.chat_format import clean
 from app.llm.errors import BudgetError, ModelError, is_outage
 from app.llm.ledger import Ledger
 from app.llm.tokens import count_text
@@ -311,7 +311,7 @@ class Gateway:
         try:
             body = json.loads(raw)
             if SURROGATE.search(raw):  # agents cut texts in the middle of an emoji, which LiteLLM cannot send
-                body = json.loads(clean(json.dumps(body, ensure_ascii=False)))
+                body = json.loads(storable(json.dumps(body, ensure_ascii=False)))
         except (ValueError, RecursionError) as error:
             raise RequestRefused(400, "bad_request", "The request is no JSON.") from error
         if not isinstance(body, dict):

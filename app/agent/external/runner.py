@@ -26,7 +26,7 @@ from app.core.errors import SandboxError
 from app.core.job import UserMessage
 from app.core.model_usage import DOLLAR
 from app.core.record import Record
-from app.llm.chat_format import clean
+from app.core.text import storable
 from app.sandbox.base import HOME, MODEL_PORT, TOOLS, CompletedCommand, with_forwarder
 
 SUBMISSION = "/tmp/submission.json"  # noqa: S108  # a path inside the sandbox
@@ -99,7 +99,7 @@ def lines(runs: Sequence[AgentRun]) -> Iterator[str]:
         }
         steps[-1]["seconds"]["actions"] = round(max(0.0, run.seconds - model_seconds), 3)
         for step in steps:
-            yield clean(json.dumps(step, ensure_ascii=False))
+            yield storable(json.dumps(step, ensure_ascii=False))
 
 
 def _step(round_number: int, exchange: Exchange | None) -> dict[str, Any]:

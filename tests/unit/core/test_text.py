@@ -12,6 +12,7 @@ from app.core.text import (
     is_hidden,
     one_line,
     plain,
+    storable,
     visible,
 )
 
@@ -237,3 +238,10 @@ def test_plain_output_has_no_control_and_stays_plain(output: str) -> None:
     shown = plain(output)
     assert not [character for character in shown if is_hidden(character)]
     assert plain(shown) == shown
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_storable_text_can_always_be_sent(text: str) -> None:
+    sent, kept = storable(text).encode().decode(), text.replace("\0", "")
+    now, was = (memoryview(each.encode("utf-16-le", "surrogatepass")).cast("H") for each in (sent, kept))
+    assert all(after in (before, 0xFFFD) for after, before in zip(now, was, strict=True))

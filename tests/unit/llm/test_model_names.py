@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.llm.base import Message, ModelRequest, ToolCall, ToolSpec, Usage
-from app.llm.chat_format import clean, strict
+from app.llm.chat_format import strict
 from app.llm.errors import FailureDetails, ModelError, excerpt, retry_after
 from app.llm.litellm import LiteLLMModel, LiteLLMRawCall, preflight
 from app.llm.prices import Price, cost_of, dollars, listed_model, model_info, price_list
@@ -275,10 +273,3 @@ def test_strict_schema_keeps_properties_named_like_keywords() -> None:
     assert made["required"] == ["title", "format"]
     assert made["$defs"]["title"]["properties"] == {"default": {"type": "string"}}
     assert made["$defs"]["title"]["additionalProperties"] is False
-
-
-@given(st.text(st.characters(exclude_categories=())))
-def test_clean_text_can_always_be_sent(text: str) -> None:
-    sent = clean(text).encode().decode()
-    now, was = (memoryview(each.encode("utf-16-le", "surrogatepass")).cast("H") for each in (sent, text))
-    assert all(after in (before, 0xFFFD) for after, before in zip(now, was, strict=True))
