@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from app.core.job import Blobs, Budget, Journal, NoUserMessages, Progress, UserMessages
+from app.core.patch import Patch
 from app.core.record import Record
 from app.llm.base import Message, ModelAnswer, ModelInfo, ModelRequest
 from app.sandbox.base import Sandbox
@@ -93,6 +94,10 @@ class Runner(Protocol):
     """A coding agent. It has a sandbox and a model, but no access to git, GitHub or the publisher."""
 
     async def work(self, assignment: Assignment, review: Reviewer) -> RunnerEnding: ...
+
+    def change(self) -> Patch:
+        """What it had changed at the end of its last stored step. Blocking."""
+        ...
 
     def trajectory(self) -> Iterator[str]:
         """JSON lines, one for each step so far, including those of earlier processes."""

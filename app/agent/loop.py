@@ -34,6 +34,7 @@ from app.agent.stop_rules import AgentOutcome
 from app.agent.tools import AgentTools, ToolLimits
 from app.core.job import UserMessage
 from app.core.model_usage import DOLLAR
+from app.core.patch import Patch
 from app.core.text import one_line
 from app.llm.errors import ModelError
 
@@ -323,6 +324,9 @@ class NativeRunner:
 
     def _tree(self) -> Checkpoint:
         return last_checkpoint(self.steps) or self._checkpoints.clean
+
+    def change(self) -> Patch:
+        return self._checkpoints.change_at(self._tree())
 
     @property
     def steps(self) -> Sequence[Step]:

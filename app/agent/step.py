@@ -185,8 +185,11 @@ class Checkpoints:
         return Checkpoint(base=patch.base, files=files, refusals=patch.refusals)
 
     async def restore(self, checkpoint: Checkpoint) -> None:
-        changes = await asyncio.to_thread(lambda: tuple(map(self._recall, checkpoint.files)))
-        await self._tree.restore(Patch(base=checkpoint.base, changes=changes))
+        await self._tree.restore(await asyncio.to_thread(self.change_at, checkpoint))
+
+    def change_at(self, checkpoint: Checkpoint) -> Patch:
+        """The change in it, without files that may not be part of a patch. Blocking."""
+        return Patch(base=checkpoint.base, changes=tuple(map(self._recall, checkpoint.files)))
 
     def _keep(self, change: FileChange) -> FileState:
         digest = None if change.content is None else self._blobs.put(change.content)

@@ -327,8 +327,6 @@ class LocalRun:
         """Keep the job's state, and write out what is known so far for people to look at."""
         job, store = self.order.job, self.local_context.store
         state = error.state if isinstance(error, WaitingForUser) else "paused"
-        self._enter(state, error)
-        store.release(job.id)
         limited = error.code == ExitCode.LIMIT_REACHED
         partly = JobResult(
             exit_status="limit_reached" if limited else state,
@@ -339,7 +337,12 @@ class LocalRun:
             usage=self.runner.job_models.totals(),
             model=job.model,
             trajectory=self.runner.keep_trajectory(),
+            diff=await asyncio.to_thread(self.runner.keep_change) if limited else "",
         )
+        if partly.diff:
+            store.store_result(job.id, partly.model_copy(update={"exit_status": state}).model_dump(mode="json"))
+        self._enter(state, error)
+        store.release(job.id)
         await self._show(partly)
 
     def _enter(self, state: JobState, error: AgentFixError) -> None:

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from app.agent.base import Assignment, AssignmentAim, Runner, RunnerEnding, Submission
-from app.core.errors import AgentFixError, ExitCode
+from app.core.errors import ExitCode
 from app.core.job import Job, JobResult, Journal, Progress, QuestionAnswers, WaitingForUser
 from app.core.model_usage import Totals
 from app.core.patch import FileStat, Patch
@@ -105,8 +105,6 @@ class JobServices:
     count_changed_lines: Callable[[Patch], int]
     keep_diff: Callable[[Patch], str]
     """Keeps a change for people, whatever becomes of it; returns the digest among the job's blobs."""
-    show: Callable[[JobResult], None]
-    """Stores the result so far, for people who look at the job while it waits."""
     order_rest: OrderRest
     set_up: Callable[[], Awaitable[None]]
     """Returns once the repository's set-up is known to be possible; raises SetupError if it is not."""
@@ -282,18 +280,13 @@ async def _attempt(
         assignment = assignment if attempt.number == 1 else assignment.for_next_attempt()
         runner = services.runner(sandbox, attempt, prepared.base.brief)
         ending = await _run_agent(runner, assignment, submission_verifier)
-        if ending.exit_status == "limit_reached":
-            diff = await _keep_tree(services, sandbox)
-            result = result.model_copy(update={"diff": diff})
-    except AgentFixError as error:
-        if error.code == ExitCode.LIMIT_REACHED:  # no money for the next call
-            await _show_attempt(services, result, await _keep_tree(services, sandbox))
-        raise
     finally:
         await sandbox.close()
-    if ending.exit_status == "limit_reached" and attempt.waits:
-        await _show_attempt(services, result, result.diff)
-        raise WaitingForUser("paused", ending.reason, code=ExitCode.LIMIT_REACHED, hint=_CONTINUE)
+    if ending.exit_status == "limit_reached":
+        if attempt.waits:
+            raise WaitingForUser("paused", ending.reason, code=ExitCode.LIMIT_REACHED, hint=_CONTINUE)
+        diff = await asyncio.to_thread(lambda: services.keep_diff(runner.change()))
+        result = result.model_copy(update={"diff": diff})
     await sandbox.destroy()
     verified = tuple(submission_verifier.verified)
     last = verified[-1] if verified else None
@@ -305,20 +298,6 @@ async def _attempt(
         spent=spent_in(runner.trajectory()),
         changed_lines=services.count_changed_lines(last.patch) if last and job.attempts > 1 else 0,
     )
-
-
-async def _keep_tree(services: JobServices, sandbox: Sandbox) -> str:
-    """The diff of the agent's changes so far, verified or not; empty if it cannot be read."""
-    try:
-        return await asyncio.to_thread(services.keep_diff, await services.export(sandbox))
-    except AgentFixError:  # such as more files than may leave the sandbox: the limit is still what ended it
-        return ""
-
-
-async def _show_attempt(services: JobServices, result: JobResult, diff: str) -> None:
-    if diff:
-        shown = result.model_copy(update={"exit_status": "paused", "diff": diff, "verification": None})
-        await asyncio.to_thread(services.show, shown)
 
 
 async def _known(prepared: PreparedWork) -> BaselineResult:

@@ -280,6 +280,7 @@ class JobProcess:
         """Work until the job is done or cannot continue here; its state then says which."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._drain)
         watching = [asyncio.create_task(self._watch_for_stop())]
+        runner: JobRunner | None = None
         if self._alone:
             watching.append(asyncio.create_task(self._keep_lease()))
         try:
@@ -298,7 +299,7 @@ class JobProcess:
         except AgentFixError as error:
             if self._draining.is_set() and isinstance(error, LostSandboxError):  # it may have been sent SIGTERM as well
                 return ExitCode.INTERRUPTED
-            await asyncio.to_thread(self.release, error)
+            await asyncio.to_thread(self.release, error, runner)
             return error.code
         finally:
             for task in watching:
@@ -337,9 +338,12 @@ class JobProcess:
             await asyncio.to_thread(self.end_rest, result)
         return result
 
-    def release(self, error: AgentFixError) -> None:
-        """Set the job's state for its next owner: waiting for people, or postponed."""
+    def release(self, error: AgentFixError, runner: JobRunner | None = None) -> None:
+        """Set the job's state for its next owner: waiting for people, or postponed; at a limit, keep the change."""
         job, store = self.claim.job, self.store
+        if runner is not None and error.code == ExitCode.LIMIT_REACHED and (diff := runner.keep_change()):
+            shown = JobResult(exit_status="paused", plan=runner.plan, model=runner.inputs.job.model, diff=diff)
+            store.store_result(job, shown.model_dump(mode="json"))
         if self._is_rest():
             self._release_rest(error)
         elif isinstance(error, WaitingForUser):

@@ -4,7 +4,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.cli_job import ANSWERS, CliJob, replies
+import pytest
+
+from tests.support.cli_job import ANSWERS, FIXED, CliJob, replies
 from tests.support.openai_endpoint import OpenAIEndpoint, error
 
 BOOKED = [(said.key,) for said in ANSWERS]
@@ -56,6 +58,15 @@ def test_money(cli_job: CliJob) -> None:
     assert_finished(cli_job, "--budget", "+1", booked=without_author)
     assert cli_job.document["verification"]["verdict"] == "tested", "for an author the budget was too small"
     assert cli_job.document["budget"]["usd"] == 1_008_000, "a sum with a plus is added to what the job had"
+
+
+@pytest.mark.parametrize("options", [("--max-steps", "2"), ("--budget", "0.008")])
+def test_a_change_that_was_not_submitted_is_a_file(cli_job: CliJob, options: tuple[str, str]) -> None:
+    cli_job.record(ANSWERS, dollars_per_million=1)
+    assert "no branch was made" in assert_put_down(cli_job, *options)
+    kept = cli_job.out / cli_job.document["patch"]
+    assert FIXED.splitlines()[0] in kept.read_text()
+    assert cli_job.jobs("show", cli_job.job, "--patch").text == kept.read_text()
 
 
 def test_a_model_that_gives_up_in_the_middle(tmp_path: Path) -> None:

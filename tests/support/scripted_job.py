@@ -93,6 +93,9 @@ class Agent:
                 break
         return self.ending
 
+    def change(self) -> Patch:
+        return Patch(base="0" * 40)
+
     def trajectory(self) -> Iterator[str]:
         return iter(())
 
@@ -160,7 +163,6 @@ class World:
             learn=no_lessons,
             count_changed_lines=lambda _: 0,
             keep_diff=lambda _: "",
-            show=lambda _: None,
             order_rest=no_rest,
             set_up=no_setup,
             notes=(),

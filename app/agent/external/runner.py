@@ -25,6 +25,7 @@ from app.agent.step import Checkpoint, Checkpoints, SandboxTree, format_messages
 from app.core.errors import SandboxError
 from app.core.job import UserMessage
 from app.core.model_usage import DOLLAR
+from app.core.patch import Patch
 from app.core.record import Record
 from app.core.text import storable
 from app.sandbox.base import HOME, MODEL_PORT, TOOLS, CompletedCommand, with_forwarder
@@ -143,6 +144,12 @@ class ExternalRunner:
     message_check_seconds: float = MESSAGE_CHECK_SECONDS
     runs: list[AgentRun] = field(default_factory=list)
     _started: int = 0
+    _checkpoints: Checkpoints = field(init=False)
+
+    def __post_init__(self) -> None:
+        context = self.context
+        tree = SandboxTree(context.sandbox, context.baseline)
+        self._checkpoints = Checkpoints(tree, context.blobs, context.baseline.tree.commit)
 
     @property
     def name(self) -> str:
@@ -150,13 +157,11 @@ class ExternalRunner:
 
     async def work(self, assignment: Assignment, review: Reviewer) -> RunnerEnding:
         context = self.context
-        tree = SandboxTree(context.sandbox, context.baseline)
-        checkpoints = Checkpoints(tree, context.blobs, context.baseline.tree.commit)
-        context.journal.on_resume(partial(self._restore, checkpoints))
+        context.journal.on_resume(self._restore)
         answer: ReviewResult | None = None
         for number in range(1, STARTS + 1):
             before = self._started
-            start = partial(self._start, number, assignment, answer, checkpoints)
+            start = partial(self._start, number, assignment, answer)
             run = await context.journal.step(self._run_name(number), AgentRun, start)
             self.runs.append(run)
             if run.cut_short and self.waits and self._started == before:
@@ -175,9 +180,7 @@ class ExternalRunner:
         reason = f"{self.recipe.title} was started {len(self.runs)} times, and its change was not accepted."
         return self._ending("error", reason, self.runs[-1].submission)
 
-    async def _start(
-        self, number: int, assignment: Assignment, answer: ReviewResult | None, checkpoints: Checkpoints
-    ) -> AgentRun:
+    async def _start(self, number: int, assignment: Assignment, answer: ReviewResult | None) -> AgentRun:
         """One start from beginning to end. Its result is stored even if a limit or people ended it."""
         started = monotonic()
         task = await self._task(assignment, answer)
@@ -201,7 +204,7 @@ class ExternalRunner:
         # an agent may end late only because something that it started still runs
         late = f"The {budget.minutes:g} minutes are used." if done.timed_out and submission is None else ""
         self.context.progress.report("observation", f"{self.name} ended with exit code {done.exit_code}")
-        checkpoint = await checkpoints.take()
+        checkpoint = await self._checkpoints.take()
         return AgentRun(
             number=number,
             exit_code=done.exit_code,
@@ -329,9 +332,15 @@ class ExternalRunner:
         turns = sum(done.turns for done in self.runs)
         return RunnerEnding(exit_status=status, submission=submission, turns=turns, reason=reason)
 
-    async def _restore(self, checkpoints: Checkpoints) -> None:
+    async def _restore(self) -> None:
         """Restore the tree that the last finished start left; an interrupted start is repeated from there."""
-        await checkpoints.restore(self.runs[-1].checkpoint if self.runs else checkpoints.clean)
+        await self._checkpoints.restore(self._last_checkpoint())
+
+    def _last_checkpoint(self) -> Checkpoint:
+        return self.runs[-1].checkpoint if self.runs else self._checkpoints.clean
+
+    def change(self) -> Patch:
+        return self._checkpoints.change_at(self._last_checkpoint())
 
     def trajectory(self) -> Iterator[str]:
         return lines(self.runs)

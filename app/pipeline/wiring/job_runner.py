@@ -303,7 +303,6 @@ class JobRunner:
             answer=self._answer,
             learn=self._learn,
             keep_diff=self._keep_diff,
-            show=self.inputs.show,
             count_changed_lines=partial(count_changed_lines, self.inputs.tree),
             order_rest=partial(self._order_rest, verifier),
             set_up=self._set_up,
@@ -422,6 +421,10 @@ class JobRunner:
         except GitError:
             return ""
         return self.blobs.put(diff) if diff else ""
+
+    def keep_change(self) -> str:
+        """Store what the agent has changed so far, submitted or not; returns its digest, or an empty text. Blocking."""
+        return self._keep_diff(self.runners[-1].change()) if self.runners else ""
 
     def _runner(self, sandbox: Sandbox, attempt: Attempt, base_brief: Callable[[], str]) -> Runner:
         context = RunnerContext(

@@ -316,6 +316,9 @@ class RecordedRun:
     async def work(self, *_: object) -> object:
         raise AssertionError("it has worked")
 
+    def change(self) -> Patch:
+        raise AssertionError("nobody asks")
+
     def trajectory(self) -> list[str]:
         return self.lines
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from app.agent.base import Assignment, Reviewer, RunnerEnding, Submission
-from app.core.errors import AgentFixError, ExitCode, SetupError
-from app.core.job import JobResult, Journal, QuestionAnswers, WaitingForUser
+from app.agent.base import RunnerEnding, Submission
+from app.core.errors import ExitCode, SetupError
+from app.core.job import Journal, QuestionAnswers, WaitingForUser
 from app.core.patch import Patch
 from app.core.plan import Plan
 from app.core.verification import (
@@ -19,7 +19,6 @@ from app.core.verification import (
     Verification,
     VerifiedPatch,
 )
-from app.llm.errors import BudgetError
 from app.pipeline.attempts import Attempt
 from app.pipeline.pipeline import solve
 from app.pipeline.submission_verification import MAX_REVIEWS, is_acceptable
@@ -235,40 +234,6 @@ async def test_job_pauses_at_a_limit() -> None:
     with pytest.raises(WaitingForUser) as parked:
         await work(World(Agent([], limited), [], [patch()]))
     assert (parked.value.state, parked.value.code) == ("paused", ExitCode.LIMIT_REACHED)
-
-
-async def test_unsubmitted_change_is_kept_and_shown_at_a_limit() -> None:
-    limited = RunnerEnding(exit_status="limit_reached", reason="100 steps")
-    world, shown = World(Agent([], limited), [], [patch()]), list[JobResult]()
-    services = replace(world.services(), keep_diff=lambda change: f"of {len(change.changes)}", show=shown.append)
-    with pytest.raises(WaitingForUser):
-        await solve(job(), services, MemoryJournal())
-    assert [(each.exit_status, each.diff, each.verification) for each in shown] == [("paused", "of 1", None)]
-
-
-async def test_unsubmitted_change_is_kept_when_the_money_for_a_call_is_missing() -> None:
-    world, shown = World(Agent([], SUBMITTED), [], [patch()]), list[JobResult]()
-
-    class Poor(Agent):
-        async def work(self, assignment: Assignment, review: Reviewer) -> RunnerEnding:
-            raise BudgetError("Nothing is left.")
-
-    services = replace(
-        world.services(), keep_diff=lambda _: "d", show=shown.append, runner=lambda *_: Poor([], SUBMITTED)
-    )
-    with pytest.raises(BudgetError):
-        await solve(job(), services, MemoryJournal())
-    assert [each.diff for each in shown] == ["d"]
-
-
-async def test_limit_is_what_ended_the_job_where_its_change_cannot_be_read() -> None:
-    async def unreadable(_: Sandbox) -> Patch:
-        raise AgentFixError("Too many files.")
-
-    limited = RunnerEnding(exit_status="limit_reached", reason="100 steps")
-    services = replace(World(Agent([], limited), [], [patch()]).services(), export=unreadable)
-    with pytest.raises(WaitingForUser, match="100 steps"):
-        await solve(job(), services, MemoryJournal())
 
 
 async def test_plan_only_job_opens_no_sandbox() -> None:
