@@ -248,7 +248,7 @@ class LocalRun:
             await self._make_sure(row.state if row else "queued")
         store.replace(job)
         print_begin(self.order, self.terminal, epoch=epoch)
-        self.terminal.watch(job, self.runner.job_models.totals)
+        self.terminal.watch(job, self.runner.job_models.ledger.totals)
         watching = asyncio.ensure_future(self._watch_for_cancel())
         try:
             result = await self._work(resumed=epoch > 1)
@@ -334,7 +334,7 @@ class LocalRun:
             hint=error.hint,
             plan=None if state == "awaiting_approval" else self.runner.plan,  # people may have edited that one's file
             error_code=error.code,
-            usage=self.runner.job_models.totals(),
+            usage=self.runner.job_models.ledger.totals(),
             model=job.model,
             trajectory=self.runner.keep_trajectory(),
             diff=await asyncio.to_thread(self.runner.keep_change) if limited else "",

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from app.core.failpoints import failpoint
 from app.core.job import Progress, waiting_for
-from app.core.model_usage import ModelNames, Totals, WorkKind, usd
+from app.core.model_usage import ModelNames, WorkKind, usd
 from app.llm.base import AnswerOrigin, Model, ModelAnswer, ModelInfo, ModelRequest, Usage
 from app.llm.circuit_breaker import MAX_REST_SECONDS, CircuitBreakers, RetryBackoff
 from app.llm.errors import BudgetError, ModelError, is_outage
@@ -69,9 +69,6 @@ class BudgetedModel:
     def info(self) -> ModelInfo:
         """Properties of the model that is asked first."""
         return self._models[0].info
-
-    def totals(self) -> Totals:
-        return self._ledger.totals()
 
     async def ask(self, key: str, request: ModelRequest) -> ModelAnswer:
         """One answer to `request`; `key` is the name of the durable step.
@@ -306,9 +303,6 @@ class JobModels:
                     await self._model(name).check()
             except ModelError as error:
                 self._progress.report("warning", f"The fallback cannot be used: {error.message}")
-
-    def totals(self) -> Totals:
-        return self.ledger.totals()
 
     def _model(self, name: str) -> Model:
         if name not in self._made:

@@ -145,8 +145,9 @@ def route(name: str, environment: Mapping[str, str]) -> Route:
     return Route(provider, model, _set(environment, known.bases), _set(environment, known.keys))
 
 
-def operator_price(name: str, found: Route, prices: Mapping[str, Price]) -> Price | None:
+def operator_price(name: str, environment: Mapping[str, str], prices: Mapping[str, Price]) -> Price | None:
     """The operator's price of the model that people call `name`, also under its other names."""
+    found = route(name, environment)
     return next((prices[each] for each in (name, found.name, found.listed_name) if each in prices), None)
 
 

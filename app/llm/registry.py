@@ -25,7 +25,7 @@ def make_model(
     """
     if name.startswith(PREFIX):
         return RecordedModel(Path(name.removeprefix(PREFIX)))
-    price = operator_price(name, route(name, environment), prices or {})
+    price = operator_price(name, environment, prices or {})
     return LiteLLMModel(name, environment=environment, price=price, reasoning=reasoning)
 
 

@@ -20,7 +20,7 @@ from app.core.scratch import scratch
 from app.llm.ledger import Ledger
 from app.llm.litellm import LiteLLMRawCall
 from app.llm.prices import read_prices
-from app.llm.providers import operator_price, route
+from app.llm.providers import operator_price
 from app.llm.replay import PREFIX
 from app.pipeline.wiring.sandboxes import make_provider
 from app.sandbox.base import SandboxSpec, SetupPlan
@@ -60,7 +60,7 @@ class ExternalAgent:
     def model_socket(self, ledger: Ledger, until: MicroUSD) -> ModelSocket:
         """For one attempt, with its share of the ledger's money."""
         name, environment = self._model, self._settings.model_environment
-        price = operator_price(name, route(name, environment), read_prices(self._settings.prices))
+        price = operator_price(name, environment, read_prices(self._settings.prices))
         return ModelSocket(self.socket, LiteLLMRawCall(name, environment, price), ledger, until)
 
     async def tools(

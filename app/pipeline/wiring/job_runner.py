@@ -159,7 +159,7 @@ class JobRunner:
         self.setup_notes: tuple[str, ...] = ()
         self.workspaces = self._workspaces()
         forget = approver.forget
-        self.memory = job_lessons(inputs.job, inputs.lessons, inputs.settings, inputs.store, forget=forget)
+        self.memory = job_lessons(inputs.job, inputs.lessons, inputs.settings, job_models.ledger, forget=forget)
         self.kind = TaskKindSetup(inputs.job, inputs.mirror, inputs.tree, inputs.overrides)
         self.image_describer = ImageDescriber(inputs.job, job_models, self.blobs.get)
         index, text = inputs.settings.state / "caches" / "index", issue_text(inputs.job.task)
@@ -202,7 +202,7 @@ class JobRunner:
                 hint=error.hint,
                 error_code=error.code,
                 plan=self.plan,
-                usage=self.budgeted_model.totals(),
+                usage=self.job_models.ledger.totals(),
                 model=job.model,
             )
         setup = (*self.setup_notes, *filter(is_absent, self.workspaces.left_out))
@@ -296,7 +296,7 @@ class JobRunner:
             runner=self._runner,
             verifier=verifier,
             publish=self.publisher.publish,
-            totals=self.budgeted_model.totals,
+            totals=self.job_models.ledger.totals,
             specify=author.write,
             decide_objection=author.decide_objection,
             test_change=author.test_change if self.inputs.config.second_author else None,
@@ -329,7 +329,7 @@ class JobRunner:
             brief=self.prompts.question,
             open_work=self.workspaces.work,
             runner=lambda sandbox, journal: self._runner(sandbox, Attempt(1, journal, only), str),
-            totals=self.budgeted_model.totals,
+            totals=self.job_models.ledger.totals,
             notes=self.inputs.notes,
             warnings=self._warnings,
         )

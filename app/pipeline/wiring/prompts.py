@@ -30,8 +30,7 @@ from app.llm.errors import ModelError
 from app.llm.ledger import Ledger
 from app.llm.litellm import Embedding
 from app.llm.prices import read_prices
-from app.llm.providers import operator_price, route
-from app.llm.sql_ledger import SqlLedger
+from app.llm.providers import operator_price
 from app.pipeline.lessons.learning import JobExperience, lessons_of
 from app.pipeline.lessons.recall import (
     TITLE,
@@ -105,9 +104,8 @@ class JobLessons:
 
 
 def job_lessons(
-    job: Job, lessons: SqlLessonStore | None, settings: Settings, store: JobStore, *, forget: str
+    job: Job, lessons: SqlLessonStore | None, settings: Settings, ledger: Ledger, *, forget: str
 ) -> JobLessons:
-    ledger = SqlLedger(store.engine, job.id, job.budget.usd)
     ranking = partial(make_ranking, settings, ledger)
     return JobLessons(job, lessons, ranking, forget=forget, redactor=Redactor(settings.secrets))
 
@@ -119,7 +117,7 @@ def make_ranking(settings: Settings, ledger: Ledger, lessons: SqlLessonStore) ->
     match kind:
         case "embedding":
             environment = settings.model_environment
-            price = operator_price(argument, route(argument, environment), read_prices(settings.prices))
+            price = operator_price(argument, environment, read_prices(settings.prices))
             embed = Embedding(argument, environment=environment, ledger=ledger, price=price)
             return EmbeddingRanking(argument, embed, lessons, by_words)
         case "chroma":

@@ -82,7 +82,7 @@ async def test_answer_is_booked_and_streamed() -> None:
     assert services.model.requests == [HELLO]
     assert services.progress.texts("text") == ["hello"]
     assert services.progress.texts("cost") == ["turn.1: 100 tokens (40 % cached) in, 10 out, $0.0010; $0.0010 so far"]
-    totals = services.budgeted_model.totals()
+    totals = services.ledger.totals()
     assert (totals.calls, totals.cost, totals.lost, totals.pending) == (1, 1_000, 0, 0)
     assert totals.cached_share == 0.4
 
@@ -112,7 +112,7 @@ async def test_request_larger_than_the_window_is_never_sent() -> None:
     services = BudgetHarness([], info=ModelInfo("fake/small", 1_300, 1_200))
     found = await services.refused()
     assert (found.kind, found.reason) == ("shrink", "does_not_fit")
-    assert (services.model.calls, services.budgeted_model.totals().calls) == (0, 0)
+    assert (services.model.calls, services.ledger.totals().calls) == (0, 0)
 
 
 @pytest.mark.parametrize(("window", "sent"), [(1_324, 1_024), (2_299, 1_999), (2_300, 2_000), (9_000, 2_000)])
@@ -147,7 +147,7 @@ async def test_temporary_failures_are_retried_with_growing_pauses() -> None:
     assert (await services.budgeted_model.ask("turn.1", HELLO)).content == "at last"
     assert services.sleeps == [1.0, 2.0, 4.0, 8.0]
     assert len(services.progress.texts("warning")) == 4
-    assert services.budgeted_model.totals().calls == 1
+    assert services.ledger.totals().calls == 1
 
 
 async def test_call_is_tried_at_most_five_times() -> None:
@@ -161,7 +161,7 @@ async def test_cut_stream_is_booked_at_its_estimated_cost() -> None:
     usage = Usage(prompt_tokens=300, completion_tokens=7, cost=370, estimated=True)
     services = BudgetHarness([failed("retry", "stream_cut", usage=usage), text("whole")])
     await services.budgeted_model.ask("turn.1", HELLO)
-    totals = services.budgeted_model.totals()
+    totals = services.ledger.totals()
     assert (totals.calls, totals.cost, totals.estimated) == (2, 1_370, 1)
 
 
@@ -237,11 +237,11 @@ async def test_fallback_answer_names_the_replaced_model() -> None:
     for key in ("turn.1", "turn.2", "turn.3"):
         await services.budgeted_model.ask(key, HELLO)
         services.now += MAX_REST_SECONDS
-    assert fallback_notes(services.budgeted_model.totals()) == (
+    assert fallback_notes(services.ledger.totals()) == (
         "1 of 3 answers came from other/priced, because fake/priced had no credit left.",
         "1 of 3 answers came from other/priced, because fake/priced limited the rate for too long.",
     )
-    assert {use.model: use.answers for use in services.budgeted_model.totals().models if not use.instead_of} == {
+    assert {use.model: use.answers for use in services.ledger.totals().models if not use.instead_of} == {
         "fake/priced": 1
     }
 
@@ -252,7 +252,7 @@ async def test_failing_model_rests_while_a_fallback_answers() -> None:
     for key in ("turn.1", "turn.2"):
         await services.budgeted_model.ask(key, HELLO)
     assert (services.model.calls, other.calls, services.sleeps) == (1, 2, [])
-    assert [(use.answers, use.because) for use in services.budgeted_model.totals().models] == [(2, "quota")]
+    assert [(use.answers, use.because) for use in services.ledger.totals().models] == [(2, "quota")]
     services.now += MAX_REST_SECONDS
     assert (await services.budgeted_model.ask("turn.3", HELLO)).content == "3"
 
