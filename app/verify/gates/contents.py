@@ -97,7 +97,10 @@ _LOOKALIKES = frozenset(
 )
 _WORD = re.compile(r"[^\W\d]\w*")
 # Strings and comments may be in any language; the rest of a line is code.
-_NOT_CODE = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`|(?:#|//|--\s|/\*|^\s*\*).*$")
+_NOT_CODE = re.compile(
+    r"\\[\\\"'`]"  # so that each kind of quote is searched to the end of a line only once
+    r"|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`|(?:#|//|--\s|/\*|^\s*\*).*$"
+)
 _USUAL_CODINGS = frozenset({"utf-8", "utf-8-sig", "ascii"})
 _JOINERS = "\u200c\u200d"
 _JOINING_SCRIPTS = frozenset(

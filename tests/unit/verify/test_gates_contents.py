@@ -148,6 +148,11 @@ class TestHiddenCharacters:
     def test_names_in_code_that_look_like_others_block(self, line: str) -> None:
         assert hidden(line).outcome == "blocked"
 
+    @pytest.mark.timeout(20)
+    @pytest.mark.parametrize("quote", "\"'`")
+    def test_escaped_quotes_after_an_open_one_do_not_hold_up_the_gate(self, quote: str) -> None:
+        assert hidden(f"\u00e9 = {quote}" + f"\\{quote}" * 200_000).outcome == "passed"
+
     @pytest.mark.parametrize("path", ["README.md", "locale/ru.txt"])
     def test_prose_is_not_code(self, path: str) -> None:
         assert hidden("\u0441\u043e\u0440 p\u0430", path).outcome == "passed"
