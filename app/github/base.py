@@ -36,6 +36,8 @@ class CommentState(Record):
     """The number of the workflow run that does the work."""
     plan: bool = False
     """True if the comment shows a plan that people may edit. Others may quote what only looks like one."""
+    aim: str = "fix"
+    """What the job does, so that `/agent retry` does the same (`app.jobs.context.JobAim`)."""
 
 
 def marker(key: str, state: CommentState | None = None) -> str:

@@ -212,7 +212,8 @@ class StatusView:
     @property
     def comment_state(self) -> CommentState:
         shows_plan = self.state == "awaiting_approval" or self.planned_only
-        return CommentState(state=self.state, run=self.run, plan=shows_plan and can_be_edited(self.plan))
+        plan, aim = shows_plan and can_be_edited(self.plan), self.job_context.aim
+        return CommentState(state=self.state, run=self.run, plan=plan, aim=aim)
 
 
 def render_status(view: StatusView) -> str:
@@ -447,12 +448,13 @@ def attempt_diff(diff: str, limit: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StatusCommentState:
-    """`plan` is the editable plan it shows, `run` the number of the workflow run."""
+    """`plan` is the editable plan it shows, `run` the number of the workflow run, `aim` what the job does."""
 
     job: str
     state: JobState
     plan: str = ""
     run: int = 0
+    aim: str = "fix"
 
 
 def read_status(comment: str) -> StatusCommentState | None:
@@ -463,7 +465,7 @@ def read_status(comment: str) -> StatusCommentState | None:
         return None
     job, found = marked
     plan = read_plan(comment) if found.plan else None
-    return StatusCommentState(job, found.state, plan or "", found.run)
+    return StatusCommentState(job, found.state, plan or "", found.run, found.aim)
 
 
 MAX_SUMMARY: Final = 500_000

@@ -177,7 +177,7 @@ class JobDraft:
         if self.aim == "revise":
             default_text = REVIEW_REQUEST
         else:
-            default_text = FIX_OPEN_CHECKS if pull is not None and self.aim != "ask" else ""
+            default_text = FIX_OPEN_CHECKS if pull is not None and self.aim not in {"ask", "conflicts"} else ""
         allow = request.options.allow
         allowed = [each for each in self._formerly_allowed() if each.path != allow]
         if allow:

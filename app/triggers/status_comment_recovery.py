@@ -40,6 +40,13 @@ AGAIN: Final = (
 )
 ENDED_WITHOUT_REPORT: Final = "Its workflow run ended without a report."
 _RECOVERABLE: Final = frozenset({"awaiting_approval", "answered", "needs_input", "paused", *WORKED_ON})
+_REPEATABLE: Final[dict[str, JobAim]] = {
+    "plan": "plan",
+    "conflicts": "conflicts",
+    "ci": "ci",
+    "fix_checks": "fix_checks",
+}
+"""Jobs that `/agent retry` repeats as they were, also if they have ended; all others are started again as a fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +74,15 @@ class StatusCommentRecovery:
     run: int
 
     async def recover(self, event: TriggerEvent) -> RecoveredStatus | None:
-        """Restore the job from its comment into the database; None if there is no such comment."""
+        """Restore the job from its comment into the database; None if there is no such comment, or no need of it."""
         reader = self.github_clients.for_repository(event.installation, event.repository)
         repo = await self.github_clients.context_of(reader, await reader.repository())
         found = await last_status(reader, event.subject.number, repo.ours.user, self.stores.clock())
-        if found is None or found[0].state not in _RECOVERABLE:
+        if found is None:
             return None
         status, address = found
+        if status.state not in _RECOVERABLE and not (_is_retry(event) and status.aim in _REPEATABLE):
+            return None
         elsewhere = status.state in WORKED_ON and status.run != self.run and await is_running(reader, status.run)
         drafted = await self._drafted(event, repo, status)
         if drafted is None:
@@ -122,7 +131,8 @@ class StatusCommentRecovery:
         goes_on = status.state in {"paused", "needs_input"}
         if goes_on:
             prompt_context = await load_prompt_context(request, context)
-        aim: JobAim = "plan" if status.plan else "fix"
+        aim: JobAim = _REPEATABLE.get(status.aim, "fix") if _is_retry(event) else "fix"
+        aim = "plan" if status.plan else aim
         draft = JobDraft(request, context, self.defaults, aim, base, now, prompt_context)
         job_context = draft.job_context()
         notes = (*job_context.notes, AGAIN) if goes_on else job_context.notes
@@ -148,6 +158,11 @@ class StatusCommentRecovery:
         claim = outbox.claim(f"{this_process()}:recovery")
         if claim is not None:  # it is the only one there is
             outbox.done(claim, Receipt(url=address))
+
+
+def _is_retry(event: TriggerEvent) -> bool:
+    command = parse(event.text) if isinstance(event, CommentEvent) else None
+    return command is not None and command.verb == "retry"
 
 
 async def last_status(

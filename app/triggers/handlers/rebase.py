@@ -32,7 +32,7 @@ async def merge_base_branch(
         return TriggerAnswer("reply up_to_date", text)
     text = f"Bring the branch up to `{pull.base_branch}`: resolve the conflicts, so that both sides' intent is kept."
     if former is not None and not request.text:
-        text = former.job.task.request
+        text = former.job.task.request or text
     draft = job_creator.draft(
         request,
         context,

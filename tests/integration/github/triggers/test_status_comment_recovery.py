@@ -12,14 +12,18 @@ from app.core.job import JobState
 from app.github.base import GIVEN, CommentState, with_marker
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
 from app.github.models import IssueComment
+from app.jobs.context import JobAim
 from app.jobs.store import RecoveredJobs
+from app.publish.status_text import render_status
 from app.server.context import ServerContext
 from app.server.publisher import defaults_of
 from app.triggers.events import read
 from app.triggers.github_clients import GitHubClients
 from app.triggers.handlers.base import status_address
 from app.triggers.status_comment_recovery import ENDED_WITHOUT_REPORT, RecoveredStatus, StatusCommentRecovery, rounds_in
+from tests.support.server_jobs import job, job_context
 from tests.unit.publish.test_read_status import comment
+from tests.unit.publish.test_status_text import view
 from tests.unit.server.test_issue_sweep import REPO, Site
 
 JOB = "j1abcdef"
@@ -54,9 +58,9 @@ class RecoveryHarness:
             self.clients, self.server_context, defaults_of(settings), recalled, run=4712
         )
 
-    async def recollect(self) -> RecoveredStatus | None:
+    async def recollect(self, text: str = "/agent approve") -> RecoveredStatus | None:
         issue = {"number": 1, "title": "t", "body": "b", "user": ADA, "labels": []}
-        said = {"id": 8, "user": ADA, "body": "/agent approve", "created_at": STAMP}
+        said = {"id": 8, "user": ADA, "body": text, "created_at": STAMP}
         payload = {"action": "created", "issue": issue, "comment": said, "repository": REPOSITORY, "sender": ADA}
         event = read("issue_comment", {**payload, "installation": {"id": GIVEN}})
         assert not isinstance(event, str)
@@ -100,6 +104,31 @@ async def test_a_plan_that_waits_can_be_approved(tmp_path: Path) -> None:
     assert (each.row.result or {})["plan"]["steps"][0] == "Round half up."
     assert status_address(JOB, fake_github.server_context) == ADDRESS, "so its editor is asked about"
     assert each.posted_state == "answered", "nothing is said about it again"
+
+
+@pytest.mark.parametrize(("text", "aim"), [("/agent continue", "fix"), ("/agent retry", "ci")])
+async def test_a_paused_job_is_only_started_again_as_it_was(tmp_path: Path, text: str, aim: JobAim) -> None:
+    """What else its kind needs, such as what it merges, is not known any more."""
+    posted = with_marker("### ⏸️ Paused", JOB, CommentState(state="paused", aim="ci"))
+    fake_github = RecoveryHarness(tmp_path, None, by(BOT, posted))
+    assert await fake_github.recollect(text) is not None
+    each = fake_github.server_context.job_queries.get(JOB)
+    assert each is not None
+    assert each.job_context.aim == aim
+
+
+@pytest.mark.parametrize("aim", ["plan", "conflicts", "ci", "fix_checks"])
+async def test_an_ended_job_is_recalled_to_be_started_again_as_it_was(tmp_path: Path, aim: JobAim) -> None:
+    failed = view("error", of=job(JOB), where=job_context(aim=aim))
+    posted = with_marker(render_status(failed), JOB, failed.comment_state)
+    fake_github = RecoveryHarness(tmp_path, None, by(BOT, posted))
+    assert await fake_github.recollect("/agent status") is None
+    assert await fake_github.recollect("/agent retry") is not None
+    each = fake_github.server_context.job_queries.get(JOB)
+    assert each is not None
+    assert (each.row.state, each.job_context.aim) == ("error", aim)
+    assert fake_github.server_context.job_queries.active(7, 1) is None
+    assert each.job.task.request == ""
 
 
 @pytest.mark.parametrize(
