@@ -346,11 +346,12 @@ class LocalRun:
         await self._show(partly)
 
     def _enter(self, state: JobState, error: AgentFixError) -> None:
-        """Set the job's state, and note in its result, which may hold a change so far, the error's exit code."""
+        """Set the job's state; a paused one notes in its result, which may hold a change, the error's exit code."""
         job, store = self.order.job.id, self.local_context.store
-        row = store.get(job)
-        known = JobResult.read(row.result if row else None) or JobResult(exit_status=state, reason=error.message)
-        store.store_result(job, known.model_copy(update={"error_code": error.code}).model_dump(mode="json"))
+        if state == "paused":
+            row = store.get(job)
+            known = JobResult.read(row.result if row else None) or JobResult(exit_status=state, reason=error.message)
+            store.store_result(job, known.model_copy(update={"error_code": error.code}).model_dump(mode="json"))
         store.enter(job, state, error.message)
 
     async def _report(self, result: JobResult) -> ExitCode:
