@@ -228,7 +228,8 @@ _FOR_TESTS = re.compile(
 
 
 def _for_tests(attribute: bytes) -> bool:
-    return _FOR_TESTS.match(b"".join(attribute.split())) is not None
+    text = b"".join(attribute.split())
+    return text.endswith(b"]") and _FOR_TESTS.match(text) is not None
 
 
 def code_only(language: str, content: bytes) -> bytes | None:

@@ -73,6 +73,11 @@ def test_a_token_that_is_gone_or_doubled_is_a_change(path: str, data: st.DataObj
     assert not same(path, content, content[:start] + b" " + content[end:])
 
 
+def test_an_attribute_of_rust_without_its_end_is_a_change() -> None:
+    content = FILES["a.rs"].encode()
+    assert not same("a.rs", content, content.replace(b"#[cfg(test)]", b"#[cfg(test) "))
+
+
 @given(st.sampled_from(sorted(FILES)), st.integers(0, 2**32), st.sampled_from(sorted(FILES)))
 def test_noise_and_another_layout_are_none(path: str, seed: int, other: str) -> None:
     content, language = FILES[path].encode(), language_of(path)
