@@ -269,10 +269,8 @@ class SourceAnalysis:
         """
         touched = self._sources
         others = self._other_sources({source.language for source in touched}, seed)
-        answer = _ask(process.add_comments, [*touched, *others], seed=seed)
-        if answer is None:  # one of the others may be too much for a parser
-            answer = _ask(process.add_comments, touched, seed=seed)
-        contents = _contents(answer)
+        contents = _contents(_ask(process.add_comments, touched, seed=seed))
+        contents |= _contents(_ask(process.add_comments, others, seed=seed) or {})  # one may be too much for a parser
         if not any(source.path in contents for source in touched if source.old is not None):
             return None
         prose = {

@@ -290,3 +290,4 @@ def test_replaced_lines_of_data_can_be_put_back() -> None:
 def test_a_source_that_is_too_large_to_parse_is_no_source_without_conditions() -> None:
     large = "x = 1\n" * 800_000
     assert analysis_of({"a.py": large}, {"a.py": f"{large}if x == 1:\n    x = 2\n"}).new_conditions is None
+    assert analysis_of({"a.js": large}, {"a.js": f"{large}x = 2\n"}).executable_lines is None
