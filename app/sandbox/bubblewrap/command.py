@@ -231,6 +231,8 @@ class BubblewrapStart:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._joining is not None:
+            self._joining.cancel()  # if it opened the gate now, that number might be another file's
         watched = [self._status] if self._process_1 is None else [self._status, self._process_1]
         for descriptor in watched:
             asyncio.get_running_loop().remove_reader(descriptor)
