@@ -423,8 +423,15 @@ class JobRunner:
         return self.blobs.put(diff) if diff else ""
 
     def keep_change(self) -> str:
-        """Store what the agent has changed so far, submitted or not; returns its digest, or an empty text. Blocking."""
-        return self._keep_diff(self.runners[-1].change()) if self.runners else ""
+        """Store what the agent has changed so far, submitted or not; returns its digest, or an empty text. Blocking.
+
+        A change that cannot be read or stored is reported: the limit is still what ended the job.
+        """
+        try:
+            return self._keep_diff(self.runners[-1].change()) if self.runners else ""
+        except (AgentFixError, OSError, KeyError) as error:  # such as a full disk, or a file that is not stored
+            self.progress.report("warning", f"the change so far could not be stored: {type(error).__name__}: {error}")
+            return ""
 
     def _runner(self, sandbox: Sandbox, attempt: Attempt, base_brief: Callable[[], str]) -> Runner:
         context = RunnerContext(

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from importlib import resources
@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from app.agent.base import RunnerEnding
 from app.config.settings import settings_from
-from app.core.errors import ExitCode
+from app.core.errors import ExitCode, OutputError
 from app.core.issue_file import read_issue
 from app.core.job import Job
 from app.core.lessons import LessonDraft
@@ -26,6 +27,7 @@ from app.jobs.leases import this_process
 from app.jobs.queue import JobClaim
 from app.jobs.store import JobBlobs, JobRow
 from app.jobs.tables import effects
+from app.llm.errors import BudgetError
 from app.publish.effects import OpenDraftPullRequest
 from app.server.context import ServerContext
 from app.server.job_process import JobProcess
@@ -142,6 +144,39 @@ def test_jobs_run_in_the_sandbox_of_the_worker_that_runs_them(tmp_path: Path) ->
     site.server_context.settings = replace(site.settings, sandbox="docker")
     runner = JobProcess(site.server_context, JobClaim("job1", 1, "w", resumed=False)).runner()
     assert (runner.provider.name, runner.inputs.job.sandbox) == ("docker", "docker")
+
+
+class UnreadableChange:
+    """Stands in for an agent whose change is not to be had."""
+
+    name = "unreadable"
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def work(self, *_: object) -> RunnerEnding:
+        raise AssertionError("it has worked")
+
+    def change(self) -> Patch:
+        raise self._error
+
+    def trajectory(self) -> Iterator[str]:
+        return iter(())
+
+
+@pytest.mark.parametrize("error", [OutputError("The disk is full."), KeyError("digest"), OSError(28, "No space")])
+def test_limit_is_what_ended_the_job_if_its_change_cannot_be_read(tmp_path: Path, error: Exception) -> None:
+    site = Site(tmp_path)
+    site.admit()
+    claim = site.server_context.queue.claim("w", site.server_context.limits)
+    assert claim is not None
+    process = JobProcess(site.server_context, claim)
+    runner = process.runner()
+    runner.runners.append(UnreadableChange(error))
+    process.release(BudgetError("Nothing is left."), runner)
+    assert (site.row().state, site.row().reason, site.row().result) == ("paused", "Nothing is left.", None)
+    store = site.server_context.job_store()
+    assert any("could not be stored" in line.text for line in store.progress_since("job1"))
 
 
 @pytest.mark.parametrize("point", ["turn.2.answer.done", "verify.1.done", "publish.wanted", "finished"])
