@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 from urllib.parse import unquote
 
 from app.agent.external.recipe import find_recipe
@@ -118,8 +118,10 @@ OPTION_KEYS = {
     "allow": "protected_paths",
     "images": "images",
 }
-"""The configuration's key that each option sets."""
-PlanMode = Literal["auto", "approve", "only", "none"]
+"""The configuration's key that each option sets, beside `plan`, which some of PLAN_MODES set."""
+PlanMode = Literal["approve", "only", "none"]
+PLAN_MODES: Final[dict[str, PlanMode]] = {"plan_only": "only", "approve": "approve", "no_plan": "none"}
+"""The mode that each option chooses. `only` is no value of the key `plan`, and changes nothing."""
 MODEL_HINT = "Pass --model NAME (any model LiteLLM knows, such as anthropic/NAME) or set AGENT_FIX_MODEL."
 
 
@@ -158,11 +160,6 @@ def fix_command(arguments: argparse.Namespace) -> int:
 
 
 def options_of(arguments: argparse.Namespace) -> FixOptions:
-    modes: tuple[tuple[bool, PlanMode], ...] = (
-        (arguments.plan_only, "only"),
-        (arguments.approve, "approve"),
-        (arguments.no_plan, "none"),
-    )
     repo: Path = arguments.repo.expanduser().absolute()
     given = {each.name: getattr(arguments, each.name) for each in fields(FixOptions) if each.name in arguments}
     given |= {
@@ -170,7 +167,7 @@ def options_of(arguments: argparse.Namespace) -> FixOptions:
         "issue": where_issue(arguments.issue, lambda: origin_url(Git("-C", str(top_level(repo))))),
         "reasoning": arguments.reasoning or "",
         "allow": tuple(arguments.allow),
-        "plan_mode": next((mode for selected, mode in modes if selected), None),
+        "plan_mode": next((mode for name, mode in PLAN_MODES.items() if getattr(arguments, name)), None),
         "plan_file": arguments.plan,
     }
     return FixOptions(**given)
@@ -232,8 +229,10 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
 
 def refuse_locked(options: FixOptions, operator: OperatorDefaults) -> None:
     """Raises AgentFixError if an option sets a key that the operator locks, as for a command on GitHub."""
-    for name, key in OPTION_KEYS.items():
-        if getattr(options, name) and operator.locks(key):
+    given = {name: key for name, key in OPTION_KEYS.items() if getattr(options, name)}
+    given |= {name: "plan" for name, mode in PLAN_MODES.items() if mode == options.plan_mode != "only"}
+    for name, key in given.items():
+        if operator.locks(key):
             option = name.replace("_", "-")
             hint = f"Run the command without --{option}."
             raise AgentFixError(f"--{option}: the operator has locked `{key}` in {DEFAULTS}.", hint=hint)

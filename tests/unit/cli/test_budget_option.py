@@ -1,13 +1,16 @@
-"""The option `--budget`: a sum, or what is added to the budget of a job."""
+"""The option `--budget`: a sum, or what is added to the budget of a job; and the options that an operator locks."""
 
+import argparse
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.cli.fix import FixOptions, effective_budget, find_or_create
+from app.cli import parser
+from app.cli.fix import FixOptions, effective_budget, find_or_create, options_of, refuse_locked
 from app.cli.local_context import LocalContext, LocalJob
+from app.config.repository import OperatorDefaults
 from app.config.settings import settings_from
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Budget
@@ -53,6 +56,51 @@ def test_an_option_for_a_key_that_the_operator_locks_is_refused(
         draft_of(tmp_path, environment, **options)
     assert caught.value.code == ExitCode.USAGE
     assert not (tmp_path / "state").exists()
+
+
+SETS = {
+    "--model": ("some/model", "model"),
+    "--reasoning": ("low", "reasoning"),
+    "--runner": ("native", "runner"),
+    "--budget": ("3", "budget.usd"),
+    "--max-steps": ("9", "budget.steps"),
+    "--max-minutes": ("9", "budget.minutes"),
+    "--allow": ("deploy/", "protected_paths"),
+    "--images": (None, "images"),
+    "--approve": (None, "plan"),
+    "--no-plan": (None, "plan"),
+}
+"""An option with a value, and the key that it sets."""
+SETS_NONE = {"--help", "--repo", "--issue", "--base", "--sandbox", "--out", "--record", "--events", "--json", "--state"}
+SETS_NONE |= {"--restart", "--kind", "--prompt", "--fixed-by", "--attempts", "--plan-only", "--plan"}
+
+
+def refused(key: str, *words: str) -> None:
+    parsed = parser().parse_args(["fix", "--issue", "issue.md", *words])
+    refuse_locked(options_of(parsed), OperatorDefaults(lock=(key,)))
+
+
+@pytest.mark.parametrize("option", SETS)
+def test_every_option_that_sets_a_locked_key_is_refused_as_it_is_written(option: str) -> None:
+    value, key = SETS[option]
+    words = (option,) if value is None else (option, value)
+    with pytest.raises(AgentFixError, match=f"^{option}: the operator has locked `{key}`") as caught:
+        refused(key, *words)
+    assert caught.value.hint == f"Run the command without {option}."
+    refused("labels", *words)
+
+
+def test_an_option_sets_a_key_or_none() -> None:
+    """A new option of `fix` is added to one of the two."""
+    commands = next(each for each in parser()._actions if isinstance(each, argparse._SubParsersAction))
+    options = {each.option_strings[-1] for each in commands.choices["fix"]._actions}
+    assert options == SETS.keys() | SETS_NONE
+
+
+@pytest.mark.parametrize("words", [("--plan-only",), ("--plan", "plan.md")])
+def test_a_plan_alone_is_made_or_used_if_its_key_is_locked(words: tuple[str, ...]) -> None:
+    """As `/agent plan` on GitHub; a given plan is approved as the configuration says."""
+    refused("plan", *words)
 
 
 def test_a_paused_job_gets_more_than_it_had() -> None:
