@@ -245,8 +245,12 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
         "or N for an issue in the repository that `origin` points to",
     )
     fix.add_argument("--base", metavar="REF", help="commit, branch or tag to start from (default: HEAD)")
-    fix.add_argument("--model", metavar="M", help="a LiteLLM model name, or recorded/FILE (default: AGENT_FIX_MODEL)")
-    fix.add_argument("--runner", metavar="R", help="the coding agent (default: native)")
+    fix.add_argument(
+        "--model",
+        metavar="M",
+        help="a LiteLLM model name, or recorded/FILE (default: the repository's, then AGENT_FIX_MODEL)",
+    )
+    fix.add_argument("--runner", metavar="R", help="the coding agent (default: the repository's, then native)")
     fix.add_argument("--sandbox", choices=tuple(SANDBOXES), help=described())
     fix.add_argument(
         "--out", type=Path, metavar="DIR", help="directory for the results (default: in the state directory)"
@@ -254,7 +258,7 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
     fix.add_argument(
         "--reasoning",
         choices=("low", "medium", "high"),
-        help="the model's reasoning effort (default: the provider's)",
+        help="the model's reasoning effort (default: the repository's, then the provider's)",
     )
     fix.add_argument("--record", type=Path, metavar="FILE", help="record the model's answers to FILE for recorded/FILE")
     fix.add_argument("--events", type=int, metavar="FD", help=argparse.SUPPRESS)
@@ -279,9 +283,17 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
         "--images", action="store_true", help="have a model describe the images next to the issue's file to the agent"
     )
     limits = fix.add_argument_group("limits")
-    limits.add_argument("--budget", metavar="USD", help="maximum cost of model calls (default: 5)")
-    limits.add_argument("--max-steps", type=int, metavar="N", help="maximum model turns (default: 100)")
-    limits.add_argument("--max-minutes", type=float, metavar="N", help="maximum working time (default: 60)")
+    limits.add_argument(
+        "--budget",
+        metavar="USD",
+        help="maximum cost of model calls (default: the repository's, then AGENT_FIX_BUDGET, then 5)",
+    )
+    limits.add_argument(
+        "--max-steps", type=int, metavar="N", help="maximum model turns (default: the repository's, then 100)"
+    )
+    limits.add_argument(
+        "--max-minutes", type=float, metavar="N", help="maximum working time (default: the repository's, then 60)"
+    )
     plan = fix.add_argument_group("plan").add_mutually_exclusive_group()
     plan.add_argument("--plan-only", action="store_true", help="make the plan, write OUT/plan.md, and stop")
     plan.add_argument("--plan", type=Path, metavar="FILE", help="use this (edited) plan")
