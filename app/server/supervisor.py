@@ -22,8 +22,11 @@ from app import __version__
 from app.config.settings import Settings
 from app.core.errors import AgentFixError, ExitCode, OutputError
 
-NOT_AGAIN = frozenset({ExitCode.USAGE, ExitCode.CONFIG, ExitCode.SANDBOX, ExitCode.MODEL})
-"""The exit codes of a role that would fail again at once: a person has to fix something first."""
+NOT_AGAIN = frozenset({ExitCode.USAGE, ExitCode.CONFIG, ExitCode.MODEL})
+"""The exit codes of a role that would fail again at once: a person has to fix something first.
+
+A sandbox that does not open is not one of them: a full disk or a busy machine passes, and receiver and publisher go on.
+"""
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 

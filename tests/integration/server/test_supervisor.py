@@ -105,12 +105,13 @@ async def test_a_killed_role_is_restarted_and_the_others_continue(tmp_path: Path
     assert await supervising == ExitCode.OK
 
 
-async def test_a_role_that_exits_is_restarted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", [ExitCode.OUTPUT, ExitCode.SANDBOX])
+async def test_a_role_that_exits_is_restarted(tmp_path: Path, code: ExitCode) -> None:
     diary = tmp_path / "diary"
     once = script(
         "import sys; open(sys.argv[1], 'a').write('x begins 0\\n'); sys.exit(int(sys.argv[2]))", str(diary), "0"
     )
-    crash = (*once[:-1], str(int(ExitCode.OUTPUT)))
+    crash = (*once[:-1], str(int(code)))
     supervisor = Supervisor([RoleSpec("worker", once, PATH), RoleSpec("publisher", crash, PATH)], tmp_path, QUICK)
     supervising = asyncio.create_task(supervisor.supervise())
     await until(lambda: len(lines(diary)) >= 6)
@@ -118,7 +119,7 @@ async def test_a_role_that_exits_is_restarted(tmp_path: Path) -> None:
     assert await supervising == ExitCode.OK
 
 
-@pytest.mark.parametrize("code", [ExitCode.USAGE, ExitCode.SANDBOX])
+@pytest.mark.parametrize("code", [ExitCode.USAGE, ExitCode.CONFIG])
 async def test_a_misconfigured_role_ends_the_server_with_its_code(tmp_path: Path, code: ExitCode) -> None:
     diary = tmp_path / "diary"
     wrong = RoleSpec("publisher", script(f"raise SystemExit({int(code)})"), PATH)
