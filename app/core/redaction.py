@@ -11,7 +11,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -348,7 +348,7 @@ def _unpacked(text: str) -> Iterator[bytes]:
 def _opened(content: bytes, *, only_packed: bool = False) -> Iterator[bytes]:
     for magic, unpacker in _UNPACKERS:
         if content.startswith(magic):
-            yield _decompressed(unpacker(), content)
+            yield _decompressed(unpacker, content)
     if (
         not only_packed
         and len(content) >= GRAM_LENGTH
@@ -357,14 +357,30 @@ def _opened(content: bytes, *, only_packed: bool = False) -> Iterator[bytes]:
         yield content
 
 
-def _decompressed(unpacker: Any, packed: bytes) -> bytes:
+def _decompressed(unpacker: Callable[[], Any], packed: bytes) -> bytes:
     """What is before the end, an error, or more than may be unpacked."""
-    content = b""
-    with contextlib.suppress(zlib.error, OSError, EOFError, lzma.LZMAError, ValueError):
-        while len(content) <= MAX_UNPACKED and (part := unpacker.decompress(packed, _CHUNK)):
-            content += part
-            packed = getattr(unpacker, "unconsumed_tail", b"")  # only zlib's returns what it did not read
-    return content
+    content = bytearray()
+    for step in (_CHUNK, 1):  # a call that fails returns nothing, so what was before an error is read byte by byte
+        content.clear()
+        with contextlib.suppress(zlib.error, OSError, EOFError, lzma.LZMAError, ValueError):
+            for part in _parts(unpacker(), packed, step):
+                content += part
+                if len(content) > MAX_UNPACKED:
+                    break
+            break
+    return bytes(content)
+
+
+def _parts(unpacker: Any, packed: bytes, step: int) -> Iterator[bytes]:
+    """The content in parts of up to `step` bytes, each as soon as so many bytes give it."""
+    for start in range(0, len(packed), step):
+        rest = packed[start : start + step]
+        while (part := unpacker.decompress(rest, step)) and not unpacker.eof:
+            yield part
+            rest = getattr(unpacker, "unconsumed_tail", b"")  # only zlib's returns what it did not read
+        yield part
+        if unpacker.eof:
+            return
 
 
 MASK = "[redacted]"

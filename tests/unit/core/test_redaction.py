@@ -229,6 +229,15 @@ def test_secret_before_corrupt_data_is_found() -> None:
         assert Redactor([secret]).found(b64(packed[:-40] + b"x" * 40)), pack
 
 
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress, bz2.compress, lzma.compress])
+def test_short_secret_before_a_wrong_checksum_is_found(pack: Callable[[bytes], bytes]) -> None:
+    secret = "correct horse battery staple 7!"
+    packed = pack(f"the passphrase of the server is {secret}".encode())
+    wrong = packed[:-3] + bytes([packed[-3] ^ 1]) + packed[-2:]
+    assert Redactor([secret]).found(b64(wrong))
+    assert not Redactor([secret[::2]]).found(b64(wrong))
+
+
 def test_short_fragments_are_not_found() -> None:
     secret = drawn(random.Random(5), ALPHANUMERIC, 40)
     redactor = Redactor([secret])
