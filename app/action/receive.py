@@ -15,6 +15,7 @@ from app.action.context import (
 )
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
+from app.core.job import FINAL, WAITING
 from app.github.auth import ACTIONS_BOT
 from app.github.repository_api import find_bot_account
 from app.jobs.inbox import Delivery
@@ -58,6 +59,8 @@ async def receive(workflow: Workflow, trigger: WorkflowEvent) -> int:
             await _decide(action_context)
             if before is not None and before.elsewhere:
                 await _apply_to_other_run(action_context, workflow, before)
+            elif before is not None and before.posted.state in FINAL - WAITING:
+                await asyncio.to_thread(_forget_unless_followed, action_context, before.posted.job)
         await asyncio.gather(_fetch_base(action_context), drain(publisher_context, DrainLimits(UPDATING)))
         await drain(publisher_context, DrainLimits(UPDATING))
         found = job_of_this_run(server_context)
@@ -122,6 +125,12 @@ async def _decide(action_context: ActionContext) -> None:
             await limits.wait()
     if inbox.health().dead:
         raise AgentFixError("The event could not be processed; see the step's log.", code=ExitCode.INTERNAL)
+
+
+def _forget_unless_followed(action_context: ActionContext, recalled: str) -> None:
+    """Forget an ended job if the event started no other: this run has none to report. Blocking."""
+    if len(action_context.publisher_context.server_context.job_store().newest(2)) == 1:
+        action_context.recovered_jobs.forget(recalled)
 
 
 async def _apply_to_other_run(action_context: ActionContext, workflow: Workflow, before: RecoveredStatus) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
-from app.github.base import CommentState, read_marker
+from app.core.job import new_job_id
+from app.github.base import CommentState, read_marker, with_marker
 from tests.chaos.test_rest_of_suite_kills import LONG
 from tests.support.act_runner import ActResult, ActWorkflow
 from tests.support.conversation_model import ConversationModel, ModelQuestion, planned
 from tests.support.emulate.github import APP, EmulatedGitHub, Repository
+from tests.support.emulate.person import Person
 from tests.support.github.authentication import app_key
 from tests.support.openai_endpoint import Reply, stall
 from tests.support.repositories import git, make_repository
@@ -189,6 +191,26 @@ def test_if_workflows_may_not_open_pull_requests_the_branch_is_kept(
     theirs = make_repository(tmp_path / "theirs", PROJECT)
     git(theirs, "apply", "--index", str(kept["change.patch"]))
     assert (theirs / "money.py").read_bytes() == repository.site.file("money.py", branch)
+
+
+def test_a_retry_that_starts_nothing_reports_no_job(
+    github: EmulatedGitHub, repository: Repository, runner: Runner
+) -> None:
+    """The job that failed before is known only so that the same kind of job is started again."""
+    ada, since = repository.as_user("ada"), len(github.deliveries)
+    ada.push("agent-fix/issue-1-half", {"notes.txt": "new\n"})
+    with httpx.Client(base_url=github.api_url, timeout=60.0) as client:
+        bot = Person(client, runner.token, github.bot, repository.full_name)
+        pull = bot.open_pull("agent-fix/issue-1-half", "Round half up")
+        failed = CommentState(state="error", run=1, aim="conflicts")
+        bot.comment(pull, with_marker("### 💥 The job failed", new_job_id(), failed))
+    said(github, since)
+    since = len(github.deliveries)
+    ada.comment(pull, "/agent retry")
+    acted = runner.act(runner.workflow(), "issue_comment", said(github, since))
+    assert "already contains everything in `main`" in repository.site.comments(pull)[-1].body, acted.log[-6_000:]
+    assert set(acted.environments) == {"receive"}
+    assert (acted.code, acted.outputs["job"], acted.outputs["exit-status"]) == (0, "", "")
 
 
 def _no_step_holds_both(acted: ActResult, token: str) -> None:
