@@ -28,6 +28,7 @@ from app.core.model_usage import DOLLAR
 from app.core.patch import Patch
 from app.core.record import Record
 from app.core.text import storable
+from app.llm.errors import ModelError
 from app.sandbox.base import HOME, MODEL_PORT, TOOLS, CompletedCommand, with_forwarder
 
 SUBMISSION = "/tmp/submission.json"  # noqa: S108  # a path inside the sandbox
@@ -73,6 +74,8 @@ class AgentRun(Record):
     checkpoint: Checkpoint
     cut_short: str = ""
     """Why it was stopped early: the money, turns or minutes were used."""
+    outage: str = ""
+    """Why its last call failed, if the provider ended it that way: it is continued once the provider answers."""
     last_message: int = 0
     """The number of the last user message in its task."""
     again: bool = False
@@ -83,6 +86,11 @@ class AgentRun(Record):
     @property
     def turns(self) -> int:
         return sum(not exchange.refused for exchange in self.exchanges)
+
+    @property
+    def reviewed(self) -> bool:
+        """True if it ended by itself, so that its work is reviewed."""
+        return not (self.cut_short or self.outage or self.interrupted)
 
 
 def last_words(exchanges: Sequence[Exchange]) -> str:
@@ -95,12 +103,15 @@ def lines(runs: Sequence[AgentRun]) -> Iterator[str]:
         steps = [_step(run.number, exchange) for exchange in run.exchanges] or [_step(run.number, None)]
         model_seconds = sum(exchange.seconds for exchange in run.exchanges)
         steps[-1]["ended"] = {
-            **run.model_dump(mode="json", include={"exit_code", "output", "submission", "cut_short", "interrupted"}),
+            **run.model_dump(mode="json", include=_ENDING),
             "files": [state.path for state in run.checkpoint.files],
         }
         steps[-1]["seconds"]["actions"] = round(max(0.0, run.seconds - model_seconds), 3)
         for step in steps:
             yield storable(json.dumps(step, ensure_ascii=False))
+
+
+_ENDING = {"exit_code", "output", "submission", "cut_short", "outage", "interrupted"}
 
 
 def _step(round_number: int, exchange: Exchange | None) -> dict[str, Any]:
@@ -129,7 +140,7 @@ def _arguments(text: str) -> dict[str, Any]:
 
 ROUNDS = 4
 STARTS = 40
-"""Includes starts that were cut short and continued with more money, and those interrupted by messages."""
+"""Includes starts that were cut short and continued with more money or after an outage, and interrupted ones."""
 
 
 @dataclass(slots=True)
@@ -144,6 +155,7 @@ class ExternalRunner:
     message_check_seconds: float = MESSAGE_CHECK_SECONDS
     runs: list[AgentRun] = field(default_factory=list)
     _started: int = 0
+    _outage: ModelError | None = None
     _checkpoints: Checkpoints = field(init=False)
 
     def __post_init__(self) -> None:
@@ -164,6 +176,10 @@ class ExternalRunner:
             start = partial(self._start, number, assignment, answer)
             run = await context.journal.step(self._run_name(number), AgentRun, start)
             self.runs.append(run)
+            if run.outage:
+                if self._outage is None:
+                    continue  # in another process, after the pause
+                raise self._outage
             if run.cut_short and self.waits and self._started == before:
                 continue  # in another process; the limit was raised before the job was resumed
             if run.cut_short:
@@ -175,13 +191,16 @@ class ExternalRunner:
             answer = await review(run.submission)
             if answer.accepted:
                 return self._ending("submitted", "", run.submission)
-            if sum(not (each.cut_short or each.interrupted) for each in self.runs) >= ROUNDS:
+            if sum(each.reviewed for each in self.runs) >= ROUNDS:
                 break
         reason = f"{self.recipe.title} was started {len(self.runs)} times, and its change was not accepted."
         return self._ending("error", reason, self.runs[-1].submission)
 
     async def _start(self, number: int, assignment: Assignment, answer: ReviewResult | None) -> AgentRun:
-        """One start from beginning to end. Its result is stored even if a limit or people ended it."""
+        """One start from beginning to end. Its result is stored even if a limit, an outage or people ended it.
+
+        Raises ModelError for an outage before the first answer: that start is repeated.
+        """
         started = monotonic()
         task = await self._task(assignment, answer)
         self._started += 1
@@ -199,8 +218,10 @@ class ExternalRunner:
             done = await self._until_user_message(argv, values, seconds, task.last_message)
         exchanges = tuple(gateway.recorder.exchanges)
         submission = await self._read_submission()
-        if gateway.outage is not None and submission is None and not gateway.cut_short:
-            raise gateway.outage  # the start is repeated later; half of its work is not reviewed
+        if submission is None and not gateway.cut_short:  # half of its work is not reviewed
+            self._outage = gateway.outage
+        if self._outage is not None and all(exchange.refused for exchange in exchanges):
+            raise self._outage
         # an agent may end late only because something that it started still runs
         late = f"The {budget.minutes:g} minutes are used." if done.timed_out and submission is None else ""
         self.context.progress.report("observation", f"{self.name} ended with exit code {done.exit_code}")
@@ -214,6 +235,7 @@ class ExternalRunner:
             submission=submission or _submission_of_changes(exchanges, checkpoint),
             checkpoint=checkpoint,
             cut_short=gateway.cut_short or late,
+            outage=self._outage.message if self._outage else "",
             last_message=task.last_message,
             again=task.again,
             interrupted=bool(await self.context.user_messages.since(task.last_message)),

@@ -306,6 +306,22 @@ async def test_an_outage_of_the_provider_is_waited_for(case_runner: RunnerHarnes
     assert (ending.exit_status, case_runner.patch) == ("submitted", {"app.py": FIXED})
 
 
+async def test_work_before_an_outage_is_kept_and_continued(case_runner: RunnerHarness) -> None:
+    down = ModelError("The provider is down.", kind="retry", reason="server_error")
+    with pytest.raises(ModelError, match="is down"):
+        await case_runner.work(ScriptedTexts(["true", FIX, down]))
+    assert case_runner.runner is not None
+    assert [change.content for change in case_runner.runner.change().changes] == [FIXED]
+    assert len(list(case_runner.runner.trajectory())) == 3
+    case_runner.journal = case_runner.journal.resumed()
+    with pytest.raises(ModelError, match="is down"):
+        await case_runner.work(ScriptedTexts([down]), key="second")
+    case_runner.journal = case_runner.journal.resumed()
+    ending = await case_runner.work(ScriptedTexts([HAND_IN, "exit"]), key="third")
+    assert (ending.exit_status, ending.turns, case_runner.patch) == ("submitted", 4, {"app.py": FIXED})
+    assert sorted(case_runner.journal.kept) == ["parrot.1", "parrot.2"], "a start without an answer is repeated"
+
+
 async def test_an_outage_after_the_submission_changes_nothing(case_runner: RunnerHarness) -> None:
     down = ModelError("The provider is down.", kind="retry", reason="server_error")
     await case_runner.work(ScriptedTexts([FIX, HAND_IN, down]))
