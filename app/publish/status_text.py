@@ -17,7 +17,7 @@ from app.core.patch import Patch
 from app.core.plan import Plan, render_plan_file
 from app.core.redaction import find_secrets
 from app.core.text import clip, count
-from app.github.base import CommentState, read_marker
+from app.github.base import CommentState, read_marker, up_to_marker
 from app.jobs.context import JobContext
 from app.jobs.status import WaitingFor
 from app.jobs.store import JobQueries, JobWithContext, ProgressRow
@@ -466,6 +466,11 @@ def read_status(comment: str) -> StatusCommentState | None:
     job, found = marked
     plan = read_plan(comment) if found.plan else None
     return StatusCommentState(job, found.state, plan or "", found.run, found.aim)
+
+
+def shows_status(comment: str) -> bool:
+    """True for a job's status comment, also with words below it, whoever wrote them: enough to count jobs."""
+    return read_status(up_to_marker(comment)) is not None
 
 
 MAX_SUMMARY: Final = 500_000

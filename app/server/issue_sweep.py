@@ -18,7 +18,7 @@ from app.github.connection import AppConnection, AppCredentials, Connection, Git
 from app.github.models import GitHubIssue, IssueEvent
 from app.jobs.queue import spent
 from app.jobs.status import WORKED_ON
-from app.publish.status_text import read_status
+from app.publish.status_text import shows_status
 from app.server.context import ServerContext
 from app.server.github_access import connect
 from app.server.publisher import defaults_of
@@ -237,7 +237,7 @@ class IssueSweep:
         us = (await self._github_clients.ourselves(self._reader)).user
         comments = await self._reader.comments_since(now - A_DAY)
         started = [each for each in comments if each.author == us and each.created_at >= now - A_DAY]
-        return max_cost * sum(read_status(each.body) is not None for each in started)
+        return max_cost * sum(shows_status(each.body) for each in started)
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ from app.jobs.status import WORKED_ON
 from app.jobs.store import RecoveredJobs
 from app.jobs.trigger_log import Trigger
 from app.publish.effects import Receipt, UpdateStatusComment
-from app.publish.status_text import StatusCommentState, read_status
+from app.publish.status_text import StatusCommentState, read_status, shows_status
 from app.repo.git_format import is_full_id
 from app.triggers.commands import parse
 from app.triggers.decisions import EventFacts, IssueState, JobRequest, TriggerContext
@@ -181,7 +181,7 @@ async def _edited_status(reader: RepositoryReader, comment: IssueComment) -> Sta
 
     Without such a person, another workflow may have posted a stranger's text from the same account.
     """
-    if read_status(up_to_marker(comment.body)) is None:
+    if not shows_status(comment.body):
         return None
     edit = await reader.last_edit(comment)
     if edit is None or not edit.editor_name or edit.editor == comment.author or not await reader.may_write(edit.editor):
@@ -193,7 +193,7 @@ def rounds_in(comments: Iterable[IssueComment], bot_id: int, authorised: Set[int
     """Our statuses that follow no command of an authorised person."""
     follow_ups, was_requested = 0, False
     for each in comments:
-        if each.author == bot_id and read_status(each.body):
+        if each.author == bot_id and shows_status(each.body):
             follow_ups, was_requested = follow_ups + (not was_requested), False
         elif each.author in authorised:
             was_requested = was_requested or parse(each.body) is not None

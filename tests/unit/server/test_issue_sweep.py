@@ -213,11 +213,15 @@ async def test_a_search_stays_in_its_repository() -> None:
 PAUSED = CommentState(state="paused")
 
 
-async def test_without_a_ledger_each_job_of_the_day_counts_in_full() -> None:
+@pytest.mark.parametrize("below", ["", "\n\nThanks for the report."])
+async def test_without_a_ledger_each_job_of_the_day_counts_in_full(below: str) -> None:
+    """Also one whose comment somebody edited."""
+
     def said(job: str, hours: int) -> dict[str, Any]:
         at = f"{NOW - timedelta(hours=hours):%Y-%m-%dT%H:%M:%SZ}"
         times = {"created_at": at, "updated_at": at, "html_url": "http://site.example/c"}
-        return {"id": 5, "user": {"id": 9, "login": "robot"}, "body": with_marker("### Paused", job, PAUSED), **times}
+        body = with_marker("### Paused", job, PAUSED) + below
+        return {"id": 5, "user": {"id": 9, "login": "robot"}, "body": body, **times}
 
     config = b"budget: {usd: 2, usd_per_day: 7}\nmax_open_pull_requests: 3\n"
     comments = [said("j1abcdef", 2), said("j2abcdef", 30), {**said("j3abcdef", 1), "user": {"id": 1, "login": "ada"}}]

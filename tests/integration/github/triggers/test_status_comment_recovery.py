@@ -196,12 +196,22 @@ def said(author: int, body: str) -> IssueComment:
         ([], 0),
         ([said(9, comment("pr_updated"))], 1),
         ([said(9, comment("pr_updated")), said(9, comment("paused"))], 2),
+        ([said(9, f"{comment('pr_updated')}\n\nThanks."), said(9, comment("paused"))], 2),
         ([said(1, "/agent fix it"), said(9, comment("pr_updated")), said(9, comment("pr_updated"))], 1),
         ([said(1, "Nice."), said(9, comment("pr_updated"))], 1),
         ([said(5, "/agent fix it"), said(9, comment("pr_updated"))], 1),
         ([said(1, comment("pr_updated")), said(9, "A word.")], 0),
     ],
-    ids=["silence", "one", "two", "one was asked for", "chatter asks nothing", "a stranger's words", "not ours"],
+    ids=[
+        "silence",
+        "one",
+        "two",
+        "one was edited",
+        "one was asked for",
+        "chatter asks nothing",
+        "a stranger's words",
+        "not ours",
+    ],
 )
 def test_rounds_of_following_up_are_counted_from_the_conversation(
     conversation: list[IssueComment], rounds: int
