@@ -256,9 +256,12 @@ def test_hostile_comment_text_is_not_executed(tmp_path: Path) -> None:
 # Stop and status
 
 
-@pytest.mark.parametrize(
-    "words", ["/agent stop", "/Agent stop, it is wrong", "/agent stop\r\nSorry.", "/agent status", "/agent status\nNow"]
-)
+def at_once(verb: str) -> list[str]:
+    """Comments that are this command for the parser, with each character that may follow its word."""
+    return [f"/agent {verb}{end}" for end in ("", " now", "\r\nSorry.", *(f"{mark} It is wrong" for mark in ".,:;!?"))]
+
+
+@pytest.mark.parametrize("words", ["/Agent Stop", *at_once("stop"), *at_once("status")])
 def test_stop_and_status_run_at_once_and_without_a_model_key(words: str, tmp_path: Path) -> None:
     acted = TemplateRepository(tmp_path, "agent-fix.yml").act("issue_comment", comment(words))
     assert acted.code == 0, acted.log
