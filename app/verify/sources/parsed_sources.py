@@ -90,6 +90,22 @@ def nodes_around(node: Node) -> Iterator[Node]:
         yield node
 
 
+def row_of_cgo(content: bytes) -> int | None:
+    """The row, from 0, of a Go file's import of "C", however it is written; None if it has none.
+
+    Raises NotParsedError.
+    """
+    root = root_of("go", content)
+    if root is None:
+        raise NotParsedError(f"a source in go of {len(content)} bytes")
+    for node in walk_nodes(root):
+        path = node.child_by_field_name("path") if node.type == "import_spec" else None
+        text = text_of(content, path).replace(b"\r", b"") if path is not None else b""
+        if text[1:-1] == b"C" or b"\\" in text:
+            return node.start_point.row
+    return None
+
+
 COMMENTS = frozenset({"comment", "line_comment", "block_comment", "html_comment"})
 _CURLY = frozenset({"javascript", "typescript", "tsx", "go", "rust", "java"})
 ECMASCRIPT = frozenset({"javascript", "typescript", "tsx"})

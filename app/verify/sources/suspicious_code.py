@@ -19,7 +19,15 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from app.core.python_source import parse_python
-from app.verify.sources.parsed_sources import ECMASCRIPT, added_rows, code_only, root_of, text_of, walk_nodes
+from app.verify.sources.parsed_sources import (
+    ECMASCRIPT,
+    added_rows,
+    code_only,
+    root_of,
+    row_of_cgo,
+    text_of,
+    walk_nodes,
+)
 
 MAX_FINDINGS = 50
 EQUALITY = ("is equal to everything", "compares a built-in type in its own way")
@@ -36,12 +44,7 @@ _ATTRIBUTE = re.compile(
     rb"[ \t]*#\[cfg(?:_attr)?\([^\n]*\)\](?=\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?(?:mod|impl|struct|enum)\b)"
 )
 _FEATURE = re.compile(rb'\bfeature\s*=\s*"([\w-]+)"')
-_CONSTRAINT = re.compile(
-    rb"^//(?:go:build|[ \t]*\+build)[ \t][^\n]*"
-    rb"|^(?:import\b[^\n]*?|[ \t]*(?:[\"`][^\"`\n]*[\"`][ \t]*;[ \t]*)*)[\"`]C[\"`][ \t]*(?:[;)\r]|//|/\*|$)",
-    re.MULTILINE,
-)
-"""Files that need cgo are left out of builds that are made for another machine."""
+_CONSTRAINT = re.compile(rb"^//(?:go:build|[ \t]*\+build)[ \t][^\n]*", re.MULTILINE)
 _MACHINE = re.compile(
     r"_(?:linux|windows|darwin|freebsd|netbsd|openbsd|dragonfly|solaris|illumos|aix|plan9|android|ios|js|wasip1|wasm|unix"
     r"|amd64|386|arm|arm64|loong64|mips\w*|ppc64\w*|riscv64|s390x)$"
@@ -109,12 +112,21 @@ def watching_lines(
 
 
 def _constraints(path: str, old: bytes, new: bytes) -> Iterator[tuple[int, str]]:
-    """The build constraint that a Go file has and did not have before, in its text or in its name."""
+    """The build constraint that a Go file has and did not have before: in its text, its name, or its imports.
+
+    Files that need cgo are left out of builds that are made for another machine.
+    """
     constraint = next((found for found in _CONSTRAINT.finditer(new) if found[0] not in old), None)
     by_name = not old and _MACHINE.search(PurePosixPath(path).stem) is not None
-    if by_name or constraint is not None:
-        at = constraint.start() if constraint is not None else 0
-        yield new.count(b"\n", 0, at) + 1, "is compiled only for some machines or builds"
+    row = None
+    if constraint is not None:
+        row = new.count(b"\n", 0, constraint.start())
+    elif by_name:
+        row = 0
+    elif (cgo := row_of_cgo(new)) is not None and row_of_cgo(old) is None:
+        row = cgo
+    if row is not None:
+        yield row + 1, "is compiled only for some machines or builds"
 
 
 def _is_known_feature(code: bytes, at: int, features: Collection[str]) -> bool:

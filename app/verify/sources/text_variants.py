@@ -14,7 +14,16 @@ from typing import NamedTuple
 
 from app.core.python_source import parse_python
 from app.verify.sources import python_sources
-from app.verify.sources.parsed_sources import COMMENTS, VERBATIM, hunks, is_obeyed, normal_form, root_of, text_of
+from app.verify.sources.parsed_sources import (
+    COMMENTS,
+    VERBATIM,
+    hunks,
+    is_obeyed,
+    normal_form,
+    root_of,
+    row_of_cgo,
+    text_of,
+)
 
 # Comments that only tools read. Dropping one changes no behaviour but can make a build or a check fail.
 _TOOLS = re.compile(
@@ -93,7 +102,7 @@ def _kept(language: str, text: bytes) -> bool:
 
 def _is_cgo(language: str, content: bytes) -> bool:
     """True if comments are code."""
-    return language == "go" and b'import "C"' in content
+    return language == "go" and row_of_cgo(content) is not None
 
 
 def reprint(language: str, content: bytes, random: Random) -> bytes | None:

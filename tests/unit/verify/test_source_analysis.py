@@ -287,7 +287,12 @@ class TestWatching:
         assert analysis_of(base, {"a_amd64.go": "package a\n\nvar x = 1\n"}).watches_tests() == ()
 
     @pytest.mark.parametrize(
-        "line", ['import "C"', "import `C`", 'import (\n\t"fmt"\n\t"C"\n)', 'import ("fmt"; "C")', 'import "C" // c']
+        "line",
+        [
+            *('import "C"', "import `C`", 'import (\n\t"fmt"\n\t"C"\n)', 'import ("fmt"; "C")', 'import "C" // c'),
+            *('import (\n\t/* c */ "C"\n)', '/**/ import "C"', 'import/*\n*/"C"', 'import "fmt"; import "C"'),
+            *('import "\\x43"', "import `C\r`"),
+        ],
     )
     def test_files_of_go_that_need_another_compiler(self, line: str) -> None:
         changes = {"a.go": f"package a\n\n{line}\n"}

@@ -126,6 +126,7 @@ class TestReprint:
             ("a.py", "print 'a'\n"),
             ("a.js", "const a = ;\nf(`\n"),
             ("a.go", 'package a\n\n// #include <a.h>\nimport "C"\n'),
+            ("a.go", 'package a\n\nimport (\n\t// #include <a.h>\n\t"C"\n)\n'),
             ("a.txt", "x\n"),
         ],
     )
