@@ -185,16 +185,17 @@ _MIN_PART = 80
 _MENTION = re.compile(r"(?<![\w/.-])((?:[\w.-]+/)*[\w-]+\.[a-zA-Z]\w{0,4}):(\d+)")
 _FAILING = re.compile(
     r"""
-    ^(?:FAILED|ERROR)\s(\S+::[^\s\[]+(?:\[[^]\n]*])?)         # pytest's summary
-    | ^(\S+::[^\s\[]+(?:\[[^]\n]*])?)\s(?:FAILED|ERROR)\b    # pytest -v
+    ^(?:FAILED|ERROR)[ ](NODE)            # pytest's summary
+    | ^(NODE)[ ](?:FAILED|ERROR)\b        # pytest -v
     | ^(?:FAIL|ERROR):\s(\S+\s\(\S+\))     # unittest
-    | ^\s*---\sFAIL:\s(\S+)                # go test
+    | ^[ \t]*---\sFAIL:\s(\S+)             # go test
     | ^test\s(\S+)\s\.\.\.\sFAILED         # cargo test
-    | ^\s*not\sok\s\d+\s-\s(.{1,120})      # TAP
-    | ^\s*✖\s(.{1,120})                    # node --test
-    """,
+    | ^[ \t]*not\sok\s\d+\s-\s(.{1,120})   # TAP
+    | ^[ \t]*✖\s(.{1,120})                 # node --test
+    """.replace("NODE", r"(?=[^\s\[]*::)[^\s\[]++(?:\[[^]\n]*+])?"),
     re.VERBOSE | re.MULTILINE,
 )
+"""Takes time in proportion to the text, whatever that is."""
 _ERROR = re.compile(
     r"^(?:E\s+\S.*|.*\b(?:\w*(?:Error|Exception)\b|panicked\sat\b|error(?:\[\w+\])?:|fatal:|undefined\sreference\b).*)$",
     re.MULTILINE,

@@ -217,6 +217,14 @@ def test_digest_finds_failures_of_many_test_runners(line: str) -> None:
     assert "Failing tests last seen" in digest([step(1, line)], 4_000)
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("piece", ["a::", "a::b[", " \n", "\n", "FAILED a:\n"])
+def test_no_output_holds_up_the_search_for_failures(piece: str) -> None:
+    assert "Failing tests last seen (turn 1):\nt.py::a" in digest(
+        [step(1, f"{piece * 100_000}\nFAILED t.py::a")], 4_000
+    )
+
+
 def test_digest_takes_results_of_piped_commands_from_the_output() -> None:
     output = "exit 0, 3.0 s\n....\n===== 3 failed, 12 passed in 0.4s =====\n(the whole output: /tmp/output/1-1.txt)"
     assert "1. bash pytest -q → exit 1, 2.0 s: 3 failed, 12 passed in 0.4s" in digest([step(1, output)], 4_000)
