@@ -1,7 +1,7 @@
 """Decides which paths are tests, by the conventions of each language, and which of them are nearest to a change."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from random import SystemRandom
 
@@ -86,16 +86,16 @@ def nearest(tree: Tree, patch: Patch, guards: Sequence[str] = ()) -> tuple[str, 
     return tuple(path for rank, _, path in ranked if rank < _FAR)[:MAX_FILES]
 
 
-def nearest_first(
-    names: Iterable[str], files: Sequence[str], sources: Callable[[Sequence[str]], tuple[str, ...]], most: int
-) -> tuple[str, ...]:
+def nearest_first(own_files: Mapping[str, Sequence[str]], files: Sequence[str], most: int) -> tuple[str, ...]:
     """Up to `most` of the tests: those in the first of these files, then all others.
 
-    Of tests that are equally near, nobody can know before which are chosen. `sources` are the patterns of a launcher.
+    Of tests that are equally near, nobody can know before which are chosen. `own_files` are a launcher's patterns of
+    each test.
     """
     place = {path: number for number, path in enumerate(files)}
     distances = {
-        name: min((place[path] for path in matching(sources((name,)), place)), default=len(place)) for name in names
+        name: min((place[path] for path in matching(patterns, place)), default=len(place))
+        for name, patterns in own_files.items()
     }
     shuffled = SystemRandom().sample(list(distances), len(distances))
     chosen = sorted(shuffled, key=distances.__getitem__)[:most]

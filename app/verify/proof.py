@@ -189,13 +189,14 @@ class Prover:
         """Tests that passed on the base, in the files that have them there."""
         if suite is None or not suite.launched:
             return TestSelection(ids=())
-        sources = launcher_of(runs.suite).sources
+        launcher = launcher_of(runs.suite)
         own = [path for path in patch.paths() if not is_test_path(path)]  # a test may be in the file that it tests
-        names = [name for name in suite.passing or () if not matching(sources((name,)), own)]
-        ids = nearest_first(names, nearest(self.tree, patch), sources, MAX_EXISTING)
+        files_of = launcher.own_files(suite.passing or ())
+        files_of = {name: files for name, files in files_of.items() if not matching(files, own)}
+        ids = nearest_first(files_of, nearest(self.tree, patch), MAX_EXISTING)
         entries = self.tree.entries()
         there = [path for path in patch.paths() if path in entries and is_test_path(path)]
-        contents = self.tree.read_many(matching(sources(ids), there))
+        contents = self.tree.read_many(matching(launcher.sources(ids), there))
         values = ({"path": path, "mode": entries[path].mode, "content": contents[path]} for path in contents)
         files = map(FileChange.model_validate, values)
         return TestSelection(ids=ids, files=tuple(files))

@@ -262,7 +262,7 @@ class SuiteRunner:
         """Of these tests the nearest to the change, then others. Blocking."""
         changed = [change.path for change in judged.ruled.changes]
         files = (*changed, *self._chosen(judged.patch))
-        return nearest_first(names, files, launcher_of(self.command).sources, MAX_COPIED)
+        return nearest_first(launcher_of(self.command).own_files(names), files, MAX_COPIED)
 
     def _contents(self, ids: Sequence[str], tree: Tree) -> dict[str, bytes]:
         paths = matching(launcher_of(self.command).sources(ids), tree.entries())

@@ -291,6 +291,10 @@ class Launcher(ABC):
     def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
         """Existing files that copies are made of."""
 
+    def own_files(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Patterns of the files that each test may be written in, without those that its copies share with others."""
+        return {name: self.sources((name,)) for name in names}
+
     def group(self, name: str) -> str:
         """The group of tests that keep their order."""
         return name

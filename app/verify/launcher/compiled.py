@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from random import Random
@@ -73,8 +73,18 @@ class GoLauncher(Launcher):
 
     def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
         start = self.suite.start
-        below = dict.fromkeys(PurePosixPath(name.partition("::")[0]).name for name in ids)
-        return (f"{start}go.mod", f"{start}*_test.go", *(f"{start}**/{name}/*_test.go" for name in below))
+        return (f"{start}go.mod", f"{start}*_test.go", *dict.fromkeys(self._below(name) for name in ids))
+
+    def own_files(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """No id tells the module's path: a package that all others are below may be in the suite's own directory."""
+        packages = {name: name.partition("::")[0].split("/") for name in names}
+        top = min(packages.values(), key=len, default=[])
+        is_above_all = all(parts[: len(top)] == top for parts in packages.values())
+        at_top = (f"{self.suite.start}*_test.go",) if is_above_all else ()
+        return {name: (self._below(name), *(at_top if parts == top else ())) for name, parts in packages.items()}
+
+    def _below(self, name: str) -> str:
+        return f"{self.suite.start}**/{PurePosixPath(name.partition('::')[0]).name}/*_test.go"
 
     def replay(self, ids: Sequence[str], contents: Mapping[str, bytes], seconds: float) -> ReplayProgram | None:
         return go_replay(ids, contents, self.suite.directory, seconds)
@@ -216,9 +226,17 @@ class CargoLauncher(Launcher):
         return exit_code_problem(ended, failed="failed" in statuses, complete=complete)
 
     def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
+        own = (path for paths in self.own_files(ids).values() for path in paths)
+        return (*dict.fromkeys(own), self._in_any_package("Cargo.toml"))
+
+    def own_files(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
         copies = self.copier({}, Random(0))  # noqa: S311 - nothing is chosen
-        paths = dict.fromkeys(place.path for name in ids for place in copies.within_package(name))
-        return tuple(str(PurePosixPath(self.suite.directory, "**", path)) for path in (*paths, "Cargo.toml"))
+        return {
+            name: tuple(self._in_any_package(place.path) for place in copies.within_package(name)) for name in names
+        }
+
+    def _in_any_package(self, path: str) -> str:
+        return str(PurePosixPath(self.suite.directory, "**", path))
 
     def replay(self, ids: Sequence[str], contents: Mapping[str, bytes], seconds: float) -> ReplayProgram | None:
         return rust_replay(ids, contents, self.suite.directory, seconds)

@@ -131,6 +131,9 @@ class PythonLauncher(Launcher):
         conftests = (str(parent / "conftest.py") for parent in parents) if self.framework == "pytest" else ()
         return (*files, *conftests)
 
+    def own_files(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        return {name: self._files_of(name) for name in names}
+
     def group(self, name: str) -> str:
         if self.framework != "pytest":
             return name.rpartition(".")[0]

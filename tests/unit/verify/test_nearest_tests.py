@@ -5,6 +5,7 @@ import pytest
 from app.core.verification import Execution, SuiteResult
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher import launcher_of
+from app.verify.launcher.base import Launcher
 from app.verify.paths_of_tests import MAX_FILES, matching, nearest, nearest_first
 from app.verify.suite_runner import SuiteRunner
 from tests.support.memory_tree import MemoryTree
@@ -96,12 +97,32 @@ def test_a_test_of_go_is_in_its_package_or_in_the_first_directory() -> None:
 
 
 def test_the_tests_of_the_nearest_package_of_go_come_first() -> None:
-    names = [f"example.com/m/{package}::TestOne" for package in ("aaa", "fee", "in/zone")]
-    assert nearest_first(names, GO_FILES[:2], GO.sources, 2) == (names[1], names[0])
+    names = [f"example.com/m{package}::TestOne" for package in ("/aaa", "", "/fee", "/in/zone")]
+    assert nearest_first(GO.own_files(names), GO_FILES[:2], 2) == (names[2], names[0])
+    assert nearest_first(GO.own_files(names), ("go.mod", "root_test.go", "fee/fee_test.go"), 2) == (names[1], names[2])
+    assert nearest_first(GO.own_files(names[::2]), ("root_test.go", "fee/fee_test.go"), 1) == (names[2],), "no own root"
+
+
+CARGO = launcher_of(SuiteCommand("cargo test", framework="cargo", narrowed="cargo test"))
+PYTEST = launcher_of(SuiteCommand("pytest", framework="pytest", narrowed="pytest"))
+
+
+@pytest.mark.parametrize(
+    ("launcher", "names", "files"),
+    [
+        (CARGO, ("tests/b.rs::one", "tests/a.rs::one"), ("Cargo.toml", "tests/a.rs")),
+        (PYTEST, ("tests/test_b.py::test_one", "tests/test_a.py::test_one"), ("tests/conftest.py", "tests/test_a.py")),
+    ],
+)
+def test_files_that_all_tests_share_make_none_nearer(
+    launcher: Launcher, names: tuple[str, str], files: tuple[str, str]
+) -> None:
+    assert set(matching(launcher.sources(names), files)) == set(files)
+    assert nearest_first(launcher.own_files(names), files, 1) == names[1:]
 
 
 def test_choice_of_equally_near_tests_cannot_be_known() -> None:
     names = [f"example.com/m/fee::Test{number}" for number in range(40)]
-    found = {nearest_first(names, GO_FILES, GO.sources, 20) for _ in range(8)}
+    found = {nearest_first(GO.own_files(names), GO_FILES, 20) for _ in range(8)}
     assert len(found) > 1
     assert all(len(set(one)) == 20 for one in found)
