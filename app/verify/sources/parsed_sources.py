@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -268,20 +268,31 @@ def code_only(language: str, content: bytes) -> bytes | None:
 
 
 _BODIES = frozenset({"source_file", "declaration_list", "block"})
-_Key = tuple[tuple[bytes, ...], str, bytes, int]
-"""What is around an item, its kind and name, and which of several such it is."""
+_MAX_DEPTH = 64
+_Place = tuple[bytes, ...]
+"""The names of the items around one, each behind its conditions (`#[cfg(…)]`)."""
+_ItemKey = tuple[_Place, str, bytes, int]
+"""The place of an item, its kind and name, and which of several such it is."""
+_NO_PLACE = b'\n\n#[cfg(test)]\nconst _: () = "the tests of the base have no place here";\n'
+"""Does not compile in a build of tests, whatever else the crate defines."""
 
 
 class _TestItems(NamedTuple):
     """The items of a Rust file that only a build of tests has, and where more can be added in what is around them."""
 
-    spans: dict[_Key, tuple[int, int]]
-    ends: dict[tuple[bytes, ...], int]
+    spans: dict[_ItemKey, tuple[int, int]]
+    ends: dict[_Place, int]
 
 
 def with_test_items(old: bytes, new: bytes) -> bytes:
-    """The new Rust source with the old one's items that only a build of tests has, at any depth, and no others."""
+    """The new Rust source with the old one's items that only a build of tests has, at any depth, and no others.
+
+    What is removed from a function's body stays removed. If a file cannot be parsed or has modules that are nested too
+    deeply, or if what was around an item is gone, the result does not compile in a build of tests.
+    """
     before, after = _items_of_tests(old), _items_of_tests(new)
+    if before is None or after is None:
+        return new + _NO_PLACE if b"test" in old + new else new
     edits = []
     for key, (start, end) in after.spans.items():
         first, last = before.spans.get(key, (0, 0))
@@ -293,36 +304,52 @@ def with_test_items(old: bytes, new: bytes) -> bytes:
     edits += [(at, at, b"\n\n" + b"\n\n".join(texts) + b"\n") for at, texts in gone.items()]
     for start, end, text in sorted(edits, reverse=True):
         new = new[:start] + text + new[end:]
-    return new
+    lost = any(place in before.ends and place not in after.ends for place, *_ in before.spans)
+    return new + _NO_PLACE if lost else new
 
 
-def _items_of_tests(content: bytes) -> _TestItems:
+def _items_of_tests(content: bytes) -> _TestItems | None:
+    """None if the file is too large, takes too long to parse, or has items that are nested too deeply."""
     root = grammars.with_tree("rust", content, lambda tree: tree.root_node)
+    if root is None:
+        return None
     found = _TestItems({}, {})
-    counted: Counter[tuple[tuple[bytes, ...], str, bytes]] = Counter()
-    waiting: list[tuple[Node, tuple[bytes, ...]]] = [(root, ())] if root is not None else []
+    counted: Counter[tuple[_Place, str, bytes]] = Counter()
+    waiting: list[tuple[Node, _Place]] = [(root, ())]
     while waiting:
-        node, within = waiting.pop()
+        node, place = waiting.pop()
+        if len(place) > _MAX_DEPTH:
+            return None
         children = node.children
         numbers = _test_items(content, children) if node.type in _BODIES else frozenset()
         first: Node | None = None
         for child in (children[number] for number in sorted(numbers)):
             first = first or child
             if child.type != "attribute_item":
-                kind = (within, child.type, _name_of(content, child))
+                kind = (place, child.type, _name_of(content, child))
                 found.spans[(*kind, counted[kind])] = (first.start_byte, child.end_byte)
                 counted[kind] += 1
                 first = None
         if node.type == "source_file":
-            found.ends[within] = len(content)
+            found.ends[place] = len(content)
         elif node.type == "declaration_list":
-            found.ends[within] = children[-1].start_byte
-        waiting += [
-            (child, (*within, name) if (name := _name_of(content, child)) else within)
-            for number, child in reversed(list(enumerate(children)))
-            if number not in numbers and child.child_count
-        ]
+            found.ends[place] = children[-1].start_byte
+        inner = [child for number, child in enumerate(children) if number not in numbers]
+        waiting += reversed([(child, (*place, name) if name else place) for child, name in _named(content, inner)])
     return found
+
+
+def _named(content: bytes, nodes: Iterable[Node]) -> Iterator[tuple[Node, bytes]]:
+    """Those of the nodes that others are in, each with its name behind its conditions."""
+    conditions = b""
+    for node in nodes:
+        text = text_of(content, node) if node.type == "attribute_item" else b""
+        if text:
+            conditions += text if b"cfg" in text else b""
+        elif node.type not in COMMENTS:
+            if node.child_count:
+                yield node, conditions + _name_of(content, node)
+            conditions = b""
 
 
 def _name_of(content: bytes, node: Node) -> bytes:
@@ -340,11 +367,12 @@ _PATH = re.compile(rb'#\[path="([^"]+)"\]')
 def files_of_tests(path: str, content: bytes) -> Iterator[str]:
     """The files that the Rust file at `path` may load, and loads only in a build of tests."""
     place = PurePosixPath(path)
-    for (within, kind, name, _), (start, end) in _items_of_tests(content).spans.items():
+    found = _items_of_tests(content)
+    for (within, kind, name, _), (start, end) in found.spans.items() if found else ():
         text = b"".join(content[start:end].split())
         if kind != "mod_item" or not text.endswith(b";"):
             continue
-        around = [part.decode("utf-8", "replace") for part in (*within, name)]
+        around = [part.rpartition(b"]")[2].decode("utf-8", "replace") for part in (*within, name)]
         if given := _PATH.search(text):
             yield str(place.parent / given[1].decode("utf-8", "replace"))
         parent = place.parent if place.name in _ROOTS else place.with_suffix("")

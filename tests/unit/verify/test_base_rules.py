@@ -5,11 +5,13 @@ Sources that only base's fixtures and settings load are the base's, too; what us
 
 import json
 import tomllib
+from collections.abc import Callable
 
 import pytest
 
 from app.core.patch import LINK, FileChange, Patch
 from app.core.verification import ExistingTestChange, SuiteComparison
+from app.repo.grammars import MAX_BYTES
 from app.verify.base_rules import JudgedPatch, support_files, under_base_rules
 from app.verify.overlay import Overlay
 from app.verify.verdict import changes_beyond
@@ -184,6 +186,23 @@ def test_new_items_of_tests_in_rust_are_left_out_and_removed_ones_come_back() ->
     found = ruled({"src/lib.rs": old}, {"src/lib.rs": new})["src/lib.rs"]
     assert found.split() == old.split()
     assert ruled({}, {"src/new.rs": f"fn f() {{}}\n\n{old}"})["src/new.rs"].replace("\n", "") == "fn f() {}mod a {    }"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda old: old + "/*" + "-" * MAX_BYTES + "*/\n",
+        lambda old: old + "mod a {" * 65 + "}" * 65,
+        lambda old: "all! {\n" + old + "}\n",
+        lambda old: "#[cfg(any())]\n" + old + "all! {\n" + old + "}\n",
+        lambda _: "mod europe;\n",
+    ],
+)
+def test_a_source_in_rust_without_a_place_for_the_bases_tests_does_not_compile(change: Callable[[str], str]) -> None:
+    without, error = "mod europe {}\n", '#[cfg(test)]\nconst _: () = "the tests of the base have no place here";\n'
+    assert ruled({"a.rs": without}, {"a.rs": change(without)})["a.rs"] == change(without)
+    tested = "mod europe {\n" + RUST + "}\n"
+    assert ruled({"a.rs": tested}, {"a.rs": change(tested)})["a.rs"].endswith(error)
 
 
 @pytest.mark.parametrize(
