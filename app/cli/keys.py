@@ -8,7 +8,7 @@ from app.config.settings import read_settings
 from app.core.errors import AgentFixError, ExitCode
 from app.jobs.accounts import ApiKeys
 from app.jobs.trigger_log import AuditLog
-from app.server.context import open_existing
+from app.server.context import existing_server_context
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _RESERVED = frozenset({"agent-fix", "dashboard", "operator"})
@@ -17,7 +17,7 @@ _RESERVED = frozenset({"agent-fix", "dashboard", "operator"})
 
 def keys_command(arguments: argparse.Namespace) -> int:
     settings = read_settings(arguments.state)
-    server_context = open_existing(settings)
+    server_context = existing_server_context(settings)
     keys = ApiKeys(server_context.engine, server_context.clock)
     audit = AuditLog(server_context.engine, server_context.clock)
     who = settings.environment.get("USER") or f"uid {os.getuid()}"

@@ -17,7 +17,7 @@ from app.core.model_usage import dollars
 from app.core.text import plain
 from app.jobs.outcomes import Outcome, Outcomes
 from app.publish.markdown import duration
-from app.server.context import open_existing
+from app.server.context import existing_server_context
 
 PAGE = Path(__file__).with_name("outcome_report.html")
 MAX_ROWS = 10
@@ -27,7 +27,7 @@ OPENED = {"open", "merged", "closed"}
 
 
 def report_command(arguments: argparse.Namespace) -> int:
-    server_context = open_existing(read_settings(arguments.state))
+    server_context = existing_server_context(read_settings(arguments.state))
     outcomes = Outcomes(server_context.engine, server_context.clock)
     while outcomes.record_ended():  # a server's publisher does so by itself; on the command line nobody does
         pass

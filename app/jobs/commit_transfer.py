@@ -107,7 +107,7 @@ class CommitTransfer:
             waiting = transfers.update().where(_is(repository, commit), transfers.c.state == "wanted")
             db.execute(waiting.values(state="refused", reason=text))
 
-    def count_failure(self, repository: int, commit: str, reason: str) -> None:
+    def pack_failed(self, repository: int, commit: str, reason: str) -> None:
         """Have a commit that could not be packed packed again later; after MAX_FAILURES it is refused instead."""
         later = {"failures": transfers.c.failures + 1, "requested_at": self._now() + PACK_AGAIN_AFTER.total_seconds()}
         waiting = transfers.update().where(_is(repository, commit), transfers.c.state == "wanted")

@@ -44,8 +44,8 @@ LEASE = timedelta(seconds=60)
 MAX_CRASHES = 3
 ORDINARY, URGENT = 1, -7
 """Priorities: an urgent job comes before ordinary ones that were requested up to four hours earlier."""
-MAX_ERROR_PAUSES = timedelta(hours=6)
-"""How long a job is postponed after errors, without a finished step in between, before it waits for a person."""
+MAX_ERROR_PAUSE = timedelta(hours=6)
+"""How long a job is postponed after errors in all, without a finished step in between, until it waits for a person."""
 RECHECK_BUDGET_AFTER = timedelta(minutes=1)
 """How long a job whose daily budget is empty is left out of the queue."""
 BATCH, MAX_BATCHES = 100, 10
@@ -291,9 +291,9 @@ class JobQueue:
                 self._end_after_crashes(db, claim.job, self._clock())
 
     def retry_later(self, claim: JobClaim, error: str, pause: timedelta) -> None:
-        """Postpone a job after an error that may pass. After MAX_ERROR_PAUSES of such pauses it waits for a person."""
-        if self.postpone(claim, f"{error} It is tried again.", pause) >= MAX_ERROR_PAUSES:
-            reason = f"{error} It was tried again for {MAX_ERROR_PAUSES // timedelta(hours=1)} hours."
+        """Postpone a job after an error that may pass. After MAX_ERROR_PAUSE of this it waits for a person."""
+        if self.postpone(claim, f"{error} It is tried again.", pause) >= MAX_ERROR_PAUSE:
+            reason = f"{error} It was tried again, with pauses of {MAX_ERROR_PAUSE // timedelta(hours=1)} hours in all."
             mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.state.not_in(FINAL))
             with writing(self.engine) as db:
                 db.execute(jobs.update().where(*mine).values(state="paused", reason=reason, updated_at=self._clock()))
@@ -311,11 +311,11 @@ class JobQueue:
             values = {"state": "queued", "reason": reason, "updated_at": now}
             db.execute(jobs.update().where(*mine, jobs.c.state.not_in(FINAL)).values(values))
             waits = job_contexts.update().where(job_contexts.c.job == claim.job, sa.exists().where(*mine))
-            longer = job_contexts.c.error_pauses + pause.total_seconds()
-            what = {"waiting_for": waiting_for, "error_pauses": 0.0} if waiting_for else {"error_pauses": longer}
-            values = {"due": (now + pause).timestamp(), **what}
-            pauses = db.execute(waits.values(values).returning(job_contexts.c.error_pauses)).scalar()
-        return timedelta(seconds=pauses or 0.0)
+            longer = job_contexts.c.error_pause_seconds + pause.total_seconds()
+            waits = waits.values(due=(now + pause).timestamp(), error_pause_seconds=0.0 if waiting_for else longer)
+            waits = waits.values(waiting_for=waiting_for) if waiting_for else waits
+            seconds = db.execute(waits.returning(job_contexts.c.error_pause_seconds)).scalar()
+        return timedelta(seconds=seconds or 0.0)
 
     def hand_over(self, claim: JobClaim, result: dict[str, Any]) -> bool:
         """Pass the finished job to the publisher, with all its effects requested. False if the claim was lost."""
@@ -362,9 +362,9 @@ class JobQueue:
     def made_progress(self, job_id: str) -> None:
         """Record that a step finished: earlier crashes and errors no longer count."""
         with writing(self.engine) as db:
-            failed = sa.or_(job_contexts.c.crashes > 0, job_contexts.c.error_pauses > 0.0)
+            failed = sa.or_(job_contexts.c.crashes > 0, job_contexts.c.error_pause_seconds > 0.0)
             mine = job_contexts.update().where(job_contexts.c.job == job_id, failed)
-            db.execute(mine.values(crashes=0, error_pauses=0.0))
+            db.execute(mine.values(crashes=0, error_pause_seconds=0.0))
 
     def resume(
         self,
@@ -397,7 +397,7 @@ class JobQueue:
                 if trigger is not None:
                     insert_trigger(db, trigger, outcome, job_id)
                 mine = job_contexts.update().where(job_contexts.c.job == job_id)
-                db.execute(mine.values(active_key=key, crashes=0, error_pauses=0.0, due=0.0, waiting_for=""))
+                db.execute(mine.values(active_key=key, crashes=0, error_pause_seconds=0.0, due=0.0, waiting_for=""))
         except IntegrityError:
             return False
         failpoint("job.resumed")
@@ -516,8 +516,8 @@ class JobQueue:
             values = {"reason": empty.spent_reason, "updated_at": now}
             db.execute(jobs.update().where(jobs.c.id == row["id"]).values(values))
         later = job_contexts.update().where(job_contexts.c.job == row["id"])
-        values = {"due": (now + RECHECK_BUDGET_AFTER).timestamp(), "waiting_for": "daily_budget", "error_pauses": 0.0}
-        db.execute(later.values(values))
+        due = (now + RECHECK_BUDGET_AFTER).timestamp()
+        db.execute(later.values(due=due, waiting_for="daily_budget", error_pause_seconds=0.0))
         return False
 
     def _end_stopped(self, db: Connection, now: datetime) -> list[str]:

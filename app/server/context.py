@@ -68,8 +68,11 @@ class ServerContext(Stores):
         return GitStore(self.settings.state / "mirrors" / f"r{int(repository)}.git")
 
 
-def open_existing(settings: Settings) -> ServerContext:
-    """The context of a server that has run. Raises AgentFixError if its database is elsewhere: a new one is no use."""
+def existing_server_context(settings: Settings) -> ServerContext:
+    """The context of a server that has run, for a command for which a new database is no use.
+
+    Raises AgentFixError if there is no database; of SQLite only: another database that is empty gets its tables here.
+    """
     server_context = ServerContext(settings)
     url = server_context.engine.url
     if url.get_backend_name() == "sqlite" and not os.access(url.database or "", os.R_OK | os.W_OK):

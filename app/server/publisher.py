@@ -98,7 +98,7 @@ class PublisherContext:
         except GitError as error:
             logger.warning("commit %s of repository %s: %s", wanted.commit[:12], wanted.repository, error)
             reason = f"Commit {wanted.commit[:12]} cannot be packed: {error}."
-            transfers.count_failure(wanted.repository, wanted.commit, reason)
+            transfers.pack_failed(wanted.repository, wanted.commit, reason)
             return False
         return True
 

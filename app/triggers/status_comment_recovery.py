@@ -40,12 +40,7 @@ AGAIN: Final = (
 )
 ENDED_WITHOUT_REPORT: Final = "Its workflow run ended without a report."
 _RECOVERABLE: Final = frozenset({"awaiting_approval", "answered", "needs_input", "paused", *WORKED_ON})
-_REPEATABLE: Final[dict[str, JobAim]] = {
-    "plan": "plan",
-    "conflicts": "conflicts",
-    "ci": "ci",
-    "fix_checks": "fix_checks",
-}
+_AIMS_KEPT_BY_RETRY: Final[frozenset[JobAim]] = frozenset({"plan", "conflicts", "ci", "fix_checks"})
 """Jobs that `/agent retry` repeats as they were, also if they have ended; all others are started again as a fix."""
 
 
@@ -81,7 +76,7 @@ class StatusCommentRecovery:
         if found is None:
             return None
         status, address = found
-        if status.state not in _RECOVERABLE and not (_is_retry(event) and status.aim in _REPEATABLE):
+        if status.state not in _RECOVERABLE and not (_is_retry(event) and status.aim in _AIMS_KEPT_BY_RETRY):
             return None
         elsewhere = status.state in WORKED_ON and status.run != self.run and await is_running(reader, status.run)
         drafted = await self._drafted(event, repo, status)
@@ -131,7 +126,8 @@ class StatusCommentRecovery:
         goes_on = status.state in {"paused", "needs_input"}
         if goes_on:
             prompt_context = await load_prompt_context(request, context)
-        aim: JobAim = _REPEATABLE.get(status.aim, "fix") if _is_retry(event) else "fix"
+        kept = (each for each in _AIMS_KEPT_BY_RETRY if _is_retry(event) and each == status.aim)
+        aim: JobAim = next(kept, "fix")
         aim = "plan" if status.plan else aim
         draft = JobDraft(request, context, self.defaults, aim, base, now, prompt_context)
         job_context = draft.job_context()

@@ -10,7 +10,7 @@ import pytest
 from app.config.settings import Settings
 from app.core.errors import AgentFixError
 from app.core.model_usage import DOLLAR
-from app.jobs.queue import MAX_ERROR_PAUSES, RECHECK_BUDGET_AFTER, JobClaim, QueueLimits
+from app.jobs.queue import MAX_ERROR_PAUSE, RECHECK_BUDGET_AFTER, JobClaim, QueueLimits
 from app.jobs.store import JobRow
 from app.llm.base import Usage
 from app.llm.errors import DayBudgetError, ModelError
@@ -60,7 +60,7 @@ class FailingServer(ServerContext):
 
     def give_back(self, claim: JobClaim) -> JobRow:
         self.queue.release(claim)
-        self.now.passes(MAX_ERROR_PAUSES)
+        self.now.passes(MAX_ERROR_PAUSE)
         return self.row()
 
     def row(self) -> JobRow:
@@ -87,17 +87,20 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FailingSe
 
 
 def test_a_job_that_fails_for_hours_waits_for_a_person(server: FailingServer) -> None:
-    server.pause(MAX_ERROR_PAUSES - 2 * RETRY_AFTER_FAULT)
+    server.pause(MAX_ERROR_PAUSE - 2 * RETRY_AFTER_FAULT)
     assert server.work(OUTAGE).state == "queued"
     row = server.work(OUTAGE)
-    assert (row.state, row.reason) == ("paused", "The provider does not answer. It was tried again for 6 hours.")
+    assert (row.state, row.reason) == (
+        "paused",
+        "The provider does not answer. It was tried again, with pauses of 6 hours in all.",
+    )
     assert server.queue.claim("w1", QueueLimits(1, 1)) is None
     assert server.queue.resume("a")
-    assert server.pause(MAX_ERROR_PAUSES - SECOND).state == "queued", "it has as long again"
+    assert server.pause(MAX_ERROR_PAUSE - SECOND).state == "queued", "it has as long again"
 
 
 async def test_a_job_that_cannot_be_started_for_hours_waits_for_a_person(server: FailingServer) -> None:
-    server.pause(MAX_ERROR_PAUSES - RETRY_AFTER_FAILED_START)
+    server.pause(MAX_ERROR_PAUSE - RETRY_AFTER_FAILED_START)
     worker = Worker(server, server, intervals=Intervals(poll=0.005))
     working = asyncio.create_task(worker.work())
     async with asyncio.timeout(20):
@@ -105,7 +108,7 @@ async def test_a_job_that_cannot_be_started_for_hours_waits_for_a_person(server:
             await asyncio.sleep(0.005)
     worker.draining.set()
     await working
-    assert server.row().reason == "The image cannot be pulled. It was tried again for 6 hours."
+    assert server.row().reason == "The image cannot be pulled. It was tried again, with pauses of 6 hours in all."
 
 
 def test_time_in_which_nothing_was_tried_does_not_count(server: FailingServer) -> None:
@@ -117,12 +120,12 @@ def test_time_in_which_nothing_was_tried_does_not_count(server: FailingServer) -
 def test_errors_before_progress_or_before_a_wait_for_a_budget_do_not_count(server: FailingServer, budget: bool) -> None:
     error = DayBudgetError("The day's budget is spent.") if budget else OUTAGE
     for _ in range(2):
-        server.pause(MAX_ERROR_PAUSES - 2 * RETRY_AFTER_FAULT)
+        server.pause(MAX_ERROR_PAUSE - 2 * RETRY_AFTER_FAULT)
         assert server.work(error, progress=not budget).state == "queued"
 
 
 def test_errors_before_a_daily_budget_was_found_empty_do_not_count(server: FailingServer) -> None:
-    server.pause(MAX_ERROR_PAUSES - SECOND)
+    server.pause(MAX_ERROR_PAUSE - SECOND)
     server.queue.admit(job("b", issue_ref(4)), job_context(issue_ref(4)), trigger("u"))
     ledger = SqlLedger(server.engine, "b", 5 * DOLLAR, clock=lambda: server.now().timestamp())
     ledger.reserve("plan", 2 * DOLLAR)
