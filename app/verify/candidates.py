@@ -190,7 +190,7 @@ def _behind(tree: Tree, suite: SuiteCommand, scripts: NodeScripts) -> SuiteComma
         found,
         command=f"{start}{found.command}",
         narrowed=f"{start}{found.narrowed}" if found.narrowed else "",
-        whole=f"{start}{found.whole}" if found.whole else "",
+        unnarrowed=f"{start}{found.unnarrowed}" if found.unnarrowed else "",
         directory=suite.directory,
         note=suite.note,
     )

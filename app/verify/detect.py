@@ -147,7 +147,7 @@ def _package(place: ProjectDirectory) -> dict[str, Any]:
 def _from_script(place: ProjectDirectory, script: str) -> SuiteCommand:
     command = f"{prefix(place.directory)}{_client(place)} test"
     framework = framework_of(script)
-    narrowed = whole = ""
+    narrowed = unnarrowed = ""
     if framework == "other":
         framework = "script"
     if framework == "node":
@@ -156,9 +156,9 @@ def _from_script(place: ProjectDirectory, script: str) -> SuiteCommand:
         if "--test-reporter" in script:  # node would refuse a second reporter
             framework = "other"
     elif framework != "script" and not _SCRIPT_OPERATORS.search(script):
-        whole = f"{command} --"
-        narrowed = _only_runner(place, framework, script) or whole
-    return SuiteCommand(command=command, framework=framework, narrowed=narrowed, whole=whole, directory=place.directory)
+        unnarrowed = f"{command} --"
+        narrowed = _only_runner(place, framework, script) or unnarrowed
+    return SuiteCommand(command, framework, narrowed, place.directory, unnarrowed=unnarrowed)
 
 
 _LIMITS = re.compile(r"[tT]hreshold|check-?[cC]overage|--100\b")
@@ -331,9 +331,9 @@ def _program(command: _ConfiguredCommand) -> str:
 
 def _recognise_javascript(command: _ConfiguredCommand) -> SuiteCommand:
     names: dict[str, FrameworkName] = {"jest": "jest", "vitest": "vitest", "mocha": "mocha"}
-    framework, whole = names[_program(command)], command.suite.command
-    off = _without_coverage(project_directories(command.tree)[0], framework, whole) or ""
-    return replace(command.suite, framework=framework, narrowed=whole + off, whole=whole)
+    framework, unnarrowed = names[_program(command)], command.suite.command
+    off = _without_coverage(project_directories(command.tree)[0], framework, unnarrowed) or ""
+    return replace(command.suite, framework=framework, narrowed=unnarrowed + off, unnarrowed=unnarrowed)
 
 
 def _recognise_tap(command: _ConfiguredCommand) -> SuiteCommand:

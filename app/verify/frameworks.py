@@ -63,7 +63,7 @@ class SuiteCommand:
     """In how many processes CI runs pytest, and how it divides the tests: `auto`, `4 --dist=loadfile`."""
     proposed: bool = False
     """True if a model proposed the command."""
-    whole: str = ""
+    unnarrowed: str = ""
     """The command, ready for options of the runner, if `narrowed` leaves out more than tests."""
 
     @property
@@ -130,7 +130,7 @@ def report_command(
         return f"{command} -v"
     if suite.framework == "pytest" and suite.narrowed and "PYTHONPATH=" not in command:
         return f"{_with_plugin(report, suite.parallel if parallel else '')}{command}"
-    start = suite.narrowed if only is not None else suite.whole or suite.narrowed
+    start = suite.narrowed if only is not None else suite.unnarrowed or suite.narrowed
     start = suite.command if suite.framework in WORKSPACES.values() else start
     if framework.arguments and start:
         command = f"{start} {framework.arguments.format(report=report)}{command.removeprefix(start) if only else ''}"

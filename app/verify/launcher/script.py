@@ -113,7 +113,7 @@ class ScriptLauncher(Launcher):
         else:
             start, chosen = self.suite.narrowed, command.removeprefix(self.suite.narrowed)
             if command == self.suite.command:
-                start, chosen = self.suite.whole or start, ""
+                start, chosen = self.suite.unnarrowed or start, ""
             command = f"{start} {self._reporter_options}{chosen}"
         return (SupervisorStep(argv=("bash", "-c", command), timeout=timeout, env=environment, channel=True),)
 

@@ -282,17 +282,17 @@ def test_chosen_tests_do_not_fail_for_too_little_coverage_or_a_script_after_them
         suite = found({"package.json": package, **files}, configured)
         assert suite is not None
         assert suite.narrowed == narrowed
-        assert suite.whole in ("npm test --", "yarn test --")
+        assert suite.unnarrowed in ("npm test --", "yarn test --")
         ending = "mjs" if suite.framework == "vitest" else "cjs"
         asked = REPORTER_OPTIONS[suite.framework].format(reporter=f"/tmp/r.{suite.framework}.{ending}")
-        assert report_command(suite, "/tmp/r").endswith(f" {suite.whole} {asked}")
+        assert report_command(suite, "/tmp/r").endswith(f" {suite.unnarrowed} {asked}")
         assert report_command(suite, "/tmp/r", ("a.test.js",)).endswith(f" {narrowed} {asked} a.test.js")
 
 
 def test_a_configured_runner_does_not_fail_for_too_little_coverage_of_chosen_tests() -> None:
     suite = found({"jest.config.json": LIMITS}, "npx jest")
     assert suite is not None
-    assert (suite.narrowed, suite.whole) == ("npx jest --no-coverage", "npx jest")
+    assert (suite.narrowed, suite.unnarrowed) == ("npx jest --no-coverage", "npx jest")
 
 
 NARROWED = [

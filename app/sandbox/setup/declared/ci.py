@@ -58,27 +58,27 @@ class CiJob:
     nodes: tuple[str, ...] = ()
 
 
-_WrittenJob = tuple[int, Callable[[int], CiJob | None]]
+_JobCandidate = tuple[int, Callable[[int], CiJob | None]]
 """A job's score, and what makes the job of it; None if it is for another system or has no commands."""
 
 
 def ci_jobs(files: ManifestFiles) -> list[CiJob]:
     """The jobs of the CI files that are understood, the most likely to run the tests first: up to MAX_JOBS."""
-    written: list[_WrittenJob] = []
+    candidates: list[_JobCandidate] = []
     actions = {path: files.yaml(path) for path in files if _ACTION.fullmatch(path)}
     for path in files:
         if _GITHUB.fullmatch(path):
-            written += _github(path, files.yaml(path), actions)
+            candidates += _github(path, files.yaml(path), actions)
     for path in _OTHERS:
         if path in files:
-            written += _other_providers(path, files.yaml(path))
-    written.sort(key=lambda one: -one[0])
+            candidates += _other_providers(path, files.yaml(path))
+    candidates.sort(key=lambda one: -one[0])
     # a script is only put together if it is used: actions and steps may be in each job
-    jobs = (read(score) for score, read in written)
+    jobs = (read(score) for score, read in candidates)
     return list(islice(filter(None, jobs), MAX_JOBS))
 
 
-def _github(path: str, document: dict[str, Any], actions: Mapping[str, dict[str, Any]]) -> Iterator[_WrittenJob]:
+def _github(path: str, document: dict[str, Any], actions: Mapping[str, dict[str, Any]]) -> Iterator[_JobCandidate]:
     for name, job in table(document, "jobs").items():
         if isinstance(job, dict) and isinstance(job.get("steps"), list):
             score = _score(path.rpartition("/")[2], f"{name} {_text(job.get('name'))}".rstrip())
@@ -89,10 +89,10 @@ def _github_job(
     source: str, job: dict[str, Any], environment: Any, actions: Mapping[str, dict[str, Any]], score: int
 ) -> CiJob | None:
     rows = _rows(job.get("strategy"))
-    if _OTHER_SYSTEM.search(_system(job.get("runs-on"))) and not rows:
+    if _OTHER_SYSTEM.search(_runner_labels(job.get("runs-on"))) and not rows:
         return None
     steps = list(islice(_steps(job["steps"], actions, set()), MAX_STEPS))
-    script = _joined(_text(step.get("run")) for step in steps if not _elsewhere(step))
+    script = _limited_script(_text(step.get("run")) for step in steps if not _elsewhere(step))
     given = [step["with"] for step in steps if isinstance(step.get("with"), dict)]
     named = [_text(each.get("python-version")) for each in given]
     nodes = [value for row in rows for key, value in row.items() if "node" in key.lower()]
@@ -103,8 +103,8 @@ def _github_job(
     return CiJob(source, script, values, pythons, score, tuple(nodes))
 
 
-def _joined(lines: Iterable[str]) -> str:
-    """A script of the lines that fit into MAX_SCRIPT characters."""
+def _limited_script(lines: Iterable[str]) -> str:
+    """A script of the lines up to the first that does not fit into MAX_SCRIPT characters."""
     found: list[str] = []
     left = MAX_SCRIPT
     for line in filter(None, lines):
@@ -115,7 +115,7 @@ def _joined(lines: Iterable[str]) -> str:
     return "\n".join(found)
 
 
-def _system(runs_on: Any) -> str:
+def _runner_labels(runs_on: Any) -> str:
     """The labels and the group of the machines that a job asks for."""
     if isinstance(runs_on, dict):
         return " ".join([*_lines(runs_on.get("labels")), _text(runs_on.get("group"))])
@@ -191,7 +191,7 @@ def _score(file: str, title: str) -> int:
     return points - (3 if _NOT_TESTS.search(title) else 0) - (2 if _NOT_TESTS.search(file) else 0)
 
 
-def _other_providers(path: str, document: dict[str, Any]) -> Iterator[_WrittenJob]:
+def _other_providers(path: str, document: dict[str, Any]) -> Iterator[_JobCandidate]:
     """GitLab, CircleCI, Azure, Travis and AppVeyor: every list of commands in a job is taken in order."""
     if path in (".travis.yml", "appveyor.yml", ".appveyor.yml"):
         yield 1 if path == ".travis.yml" else -1, partial(_whole_file, path, document)
@@ -206,7 +206,7 @@ def _other_providers(path: str, document: dict[str, Any]) -> Iterator[_WrittenJo
 
 def _whole_file(path: str, document: dict[str, Any], score: int) -> CiJob:
     keys = ("before_install", "install", "before_script", "script", "test_script")
-    script = _joined(line for key in keys for line in _lines(document.get(key)))
+    script = _limited_script(line for key in keys for line in _lines(document.get(key)))
     pythons = tuple(dict.fromkeys(_VERSION.findall(" ".join(_lines(document.get("python"))))))
     return CiJob(path, script, {}, pythons, score, tuple(_lines(document.get("node_js"))))
 
@@ -217,7 +217,7 @@ def _other_job(source: str, job: dict[str, Any], before: list[str], score: int) 
     for step in steps if isinstance(steps, list) else ():
         run = step.get("run", step.get("script", step.get("bash", ""))) if isinstance(step, dict) else ""
         lines += _lines(run.get("command") if isinstance(run, dict) else run)
-    return CiJob(source, _joined([*before, *lines]), {}, (), score) if lines else None
+    return CiJob(source, _limited_script([*before, *lines]), {}, (), score) if lines else None
 
 
 def _lines(value: Any) -> list[str]:
