@@ -105,7 +105,7 @@ class Job(Record):
     reasoning: Reasoning = ""
     runner: str = "native"
     sandbox: str = "bubblewrap"
-    """On a server, the worker that runs the job puts its own sandbox here."""
+    """On a server, the worker that begins the job puts its own sandbox here."""
     plan_mode: Literal["auto", "approve", "only", "none"] = "auto"
     plan_file: str = ""
     """The text of an edited plan; empty if the model makes the plan."""

@@ -166,6 +166,10 @@ class DurableEngine(Generic[N]):
         """Open the journal; blocks for about 30 ms."""
         DBOS.launch()
 
+    async def has_begun(self, job_id: str) -> bool:
+        """True if steps of the job may be stored."""
+        return await DBOS.get_workflow_status_async(job_id) is not None
+
     async def carry_out(self, job_id: str, *, resumed: bool) -> N:
         """Work on a job until it ends, pauses (raises WaitingForUser) or fails (raises the original error)."""
         status = await DBOS.get_workflow_status_async(job_id) if resumed else None

@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.config.settings import Settings, process_environment, settings_from
 from app.core import failpoints, log
-from app.core.errors import AgentFixError, ExitCode, LostSandboxError
+from app.core.errors import AgentFixError, ExitCode, LostSandboxError, SandboxError
 from app.core.failpoints import failpoint
 from app.core.job import (
     STREAMED,
@@ -332,11 +332,26 @@ class JobProcess:
 
         engine = await asyncio.to_thread(self.engine, work)
         await asyncio.to_thread(engine.launch)
+        begun = await engine.has_begun(self.claim.job)
+        await asyncio.to_thread(self._fix_sandbox, begun=begun)
         name = f"{self.claim.job}.rest" if rest else self.claim.job
         result = await engine.carry_out(name, resumed=self.claim.resumed)
         if rest:  # after the workflow, which may have succeeded in a process that died or lost its claim here
             await asyncio.to_thread(self.end_rest, result)
         return result
+
+    def _fix_sandbox(self, *, begun: bool) -> None:
+        """Store in which sandbox the job begins, and raise SandboxError if it has begun in another one. Blocking."""
+        row, ours = self.store.get(self.claim.job), self.server_context.settings.sandbox
+        if row is None or row.job.sandbox == ours:
+            return
+        if begun:
+            first = row.job.sandbox
+            raise SandboxError(
+                f"The job began in the sandbox {first}, and the worker's is {ours} now: their results do not compare.",
+                hint=f"`/agent retry` starts again; `/agent continue` goes on once AGENT_FIX_SANDBOX is {first} again.",
+            )
+        self.store.replace(row.job.model_copy(update={"sandbox": ours}))
 
     def release(self, error: AgentFixError, runner: JobRunner | None = None) -> None:
         """Set the job's state for its next owner: waiting for people, or postponed; at a limit, keep the change."""

@@ -78,11 +78,10 @@ class Site:
         self.server_context.queue.admit(made, job_context(), trigger("k"), ready=True)
         return made
 
-    def disarmed(self) -> "Site":
-        """The same premises, where nothing dies by itself."""
-        environment = {**self.settings.environment, "AGENT_FIX_FAILPOINT": ""}
+    def with_variables(self, **variables: str) -> "Site":
+        """The same premises, where processes get other variables."""
         other = copy.copy(self)
-        other.settings = settings_from(environment, self.settings.state)
+        other.settings = settings_from({**self.settings.environment, **variables}, self.settings.state)
         return other
 
     def row(self) -> JobRow:
@@ -146,6 +145,25 @@ def test_jobs_run_in_the_sandbox_of_the_worker_that_runs_them(tmp_path: Path) ->
     assert (runner.provider.name, runner.inputs.job.sandbox) == ("docker", "docker")
 
 
+async def test_a_job_that_began_in_another_sandbox_is_paused(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.admit(sandbox="none", plan_mode="approve")
+    async with site.working():
+        row = await site.until(lambda row: row.state == "awaiting_approval" and row.owner is None)
+    assert row.job.sandbox == "bubblewrap"
+    site.server_context.messages.add("job1", "approve", key="comment:1", who="ada")
+    assert site.server_context.queue.resume("job1")
+    async with site.with_variables(AGENT_FIX_SANDBOX="none").working():
+        row = await site.until(lambda row: row.state == "paused" and row.owner is None)
+    assert "began in the sandbox bubblewrap, and the worker's is none now" in row.reason
+    assert "`/agent retry` starts again" in row.reason
+    assert site.server_context.queue.resume("job1")
+    async with site.working():
+        row = await site.until(is_handed_over)
+    assert row.result is not None
+    assert (row.job.sandbox, row.result["verification"]["sandbox"]) == ("bubblewrap", "bubblewrap")
+
+
 class UnreadableChange:
     """Stands in for an agent whose change is not to be had."""
 
@@ -190,7 +208,7 @@ async def test_a_killed_process_is_followed_by_one_that_goes_on(tmp_path: Path, 
     process = await start(claim)
     assert await asyncio.wait_for(process.wait(), 120) == -signal.SIGKILL
     queue.release(claim, crashed=True)
-    site = dying.disarmed()
+    site = dying.with_variables(AGENT_FIX_FAILPOINT="")
     async with site.working():
         row = await site.until(is_handed_over)
     assert row.epoch == (1 if point == "finished" else 2)
