@@ -11,8 +11,8 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
 from app.core.text import normalised
@@ -155,7 +155,7 @@ GRAM_LENGTH = 12
 """So many characters of a random value in any spelling are enough."""
 MAX_UNPACKED = 4 * 1024 * 1024
 MAX_BLOBS = 5_000
-"""So many bytes and blobs are unpacked from one text, in all its layers together; more counts as a secret."""
+"""So many bytes and compressed blobs are unpacked from one text, in all its layers together."""
 MAX_LAYERS = 3
 
 _PUBLIC_HEAD = re.compile(
@@ -175,6 +175,8 @@ _PACKED = re.compile(
     rf"{_BASE64}{{20,}}(?:(?:\\n|[\s\"'\\,])+{_BASE64}{{20,}})*(?:(?:\\n|[\s\"'\\,])+{_BASE64}{{1,19}})?"
 )
 _HEXADECIMAL = re.compile(r"(?:[0-9A-Fa-f]{2}[\s:,]?){16,}")
+_APART = b"\n!" + b"0" * GRAM_LENGTH + b"!\n"
+"""Between decoded parts: no view of the text joins the end of one to the beginning of the next."""
 _CHUNK = 64 * 1024
 _UNPACKERS = (
     (b"\x1f\x8b", lambda: zlib.decompressobj(31)),
@@ -256,22 +258,26 @@ def _words(value: str) -> set[str]:
     return words | {word[::-1] for word in words}
 
 
-def contains_secret(secrets: SearchForms, text: str | bytes) -> bool:
-    """True if the text contains a secret directly, in one of its views, or inside decoded content, or has too much."""
+Finding = Literal["", "secret", "too much to search"]
+"""What a search found; empty if nothing. A text with too much to search may have a secret."""
+
+
+def contains_secret(secrets: SearchForms, text: str | bytes) -> Finding:
+    """Whether the text contains a secret directly, in one of its views, or inside decoded content."""
     layer = [text if isinstance(text, str) else text.decode("latin-1")]
     size = blobs = 0
     for depth in range(MAX_LAYERS + 1):
         inner = []
         for shown in layer:
             if any(_in_view(secrets, view) for view in _views(shown)):
-                return True
+                return "secret"
             for content in _unpacked(shown) if depth < MAX_LAYERS else ():
                 size, blobs = size + len(content), blobs + 1
                 if size > MAX_UNPACKED or blobs > MAX_BLOBS:
-                    return True
+                    return "too much to search"
                 inner.append(content.decode("latin-1"))
         layer = inner
-    return False
+    return ""
 
 
 def encodings(value: str) -> set[str]:
@@ -330,31 +336,32 @@ def _characters(match: re.Match[str]) -> str:
 
 
 def _unpacked(text: str) -> Iterator[bytes]:
-    """Decode the encoded parts of the text that contain compressed data or more text."""
+    """What each compressed part of the text contains, then all its encoded parts that are text as one."""
+    texts = []
+    for content in _decoded(text):
+        yield from _opened(content)
+        if len(content) >= GRAM_LENGTH and sum(32 <= byte < 127 for byte in content) > 0.9 * len(content):
+            texts.append(content)
+    yield from _opened(text.encode("latin-1", "ignore"))
+    if texts:
+        yield _APART.join(texts)
+
+
+def _decoded(text: str) -> Iterator[bytes]:
     for match in _HEXADECIMAL.finditer(text):
-        yield from _opened(bytes.fromhex(re.sub(r"[\s:,]", "", match[0])))
+        yield bytes.fromhex(re.sub(r"[\s:,]", "", match[0]))
     for match in _PACKED.finditer(text):
         pieces = re.findall(_BASE64 + "+", match[0].replace("\\n", " "))
-        for run in {"".join(pieces), *pieces}:
+        for run in dict.fromkeys(("".join(pieces), *pieces)):
             encoded = run.translate(str.maketrans("-_", "+/"))
-            try:
-                content = base64.b64decode(encoded[: -1 if len(encoded) % 4 == 1 else None] + "==")
-            except binascii.Error:
-                continue
-            yield from _opened(content)
-    yield from _opened(text.encode("latin-1", "ignore"), only_packed=True)
+            with contextlib.suppress(binascii.Error):
+                yield base64.b64decode(encoded[: -1 if len(encoded) % 4 == 1 else None] + "==")
 
 
-def _opened(content: bytes, *, only_packed: bool = False) -> Iterator[bytes]:
+def _opened(content: bytes) -> Iterator[bytes]:
     for magic, unpacker in _UNPACKERS:
         if content.startswith(magic):
             yield _decompressed(unpacker, content)
-    if (
-        not only_packed
-        and len(content) >= GRAM_LENGTH
-        and sum(32 <= byte < 127 for byte in content) > 0.9 * len(content)
-    ):
-        yield content
 
 
 def _decompressed(unpacker: Callable[[], Any], packed: bytes) -> bytes:
@@ -384,6 +391,11 @@ def _parts(unpacker: Any, packed: bytes, step: int) -> Iterator[bytes]:
 
 
 MASK = "[redacted]"
+_MASKED: Mapping[Finding, str] = {
+    "": "",
+    "secret": f"{MASK}: this text contained an encoded secret",
+    "too much to search": f"{MASK}: this text had more packed data than is searched for secrets",
+}
 _CREDENTIALS = {"JSON web token", "credentials in a URL", "authorization header", "private key"}
 
 
@@ -442,15 +454,15 @@ class Redactor:
     def __reduce__(self) -> str:
         raise TypeError("secrets are not stored")
 
-    def found(self, text: str | bytes) -> bool:
-        """True if the text contains one of our secrets, or a revealing part of one, in any known encoding."""
+    def found(self, text: str | bytes) -> Finding:
+        """Whether the text contains one of our secrets, or a revealing part of one, in any known encoding."""
         return contains_secret(self._sought, text)
 
     def redact(self, text: str) -> str:
-        """Mask every direct spelling of a secret; mask the whole text if a secret is encoded in another way."""
+        """Mask every direct spelling of a secret; mask the whole text if it may have one in another encoding."""
         for form in self._spellings:
             text = text.replace(form, MASK)
-        return f"{MASK}: this text contained an encoded secret" if self.found(text) else text
+        return _MASKED[self.found(text)] or text
 
 
 def _is_guarded(value: str) -> bool:

@@ -1,11 +1,11 @@
 """Searches everything that is published for our own secrets; if one is found, nothing is published (SECURITY S11)."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from app.core.errors import AgentFixError, ExitCode
 from app.core.patch import Patch
-from app.core.redaction import Redactor
+from app.core.redaction import Finding, Redactor
 from app.publish.effects import (
     MAX_TITLE,
     Effect,
@@ -16,19 +16,21 @@ from app.publish.effects import (
     UpdateVerdict,
 )
 
-HELD_BACK = (
-    "**Held back.** The text for this comment contained something that must not leave this server. "
-    "None of it was posted; the server's log names the job."
-)
+_REASONS: Mapping[Finding, str] = {
+    "secret": "contained something that must not leave this server",
+    "too much to search": "contained more packed data than is searched for secrets",
+}
+_HELD_BACK = "**Held back.** The text for this comment {}. None of it was posted; the server's log names the job."
+HELD_BACK = _HELD_BACK.format(_REASONS["secret"])
 logger = logging.getLogger(__name__)
 
 
 class SecretFound(AgentFixError):  # noqa: N818  # what happened to it
-    """It contained one of our secrets. Never redacted and posted, because more may be hidden."""
+    """It contained one of our secrets, or may. Never redacted and posted, because more may be hidden."""
 
-    def __init__(self) -> None:
+    def __init__(self, finding: Finding) -> None:
         super().__init__(
-            "The change contained something that must not leave this server; none of it was published.",
+            f"The change {_REASONS[finding]}; none of it was published.",
             code=ExitCode.OUTPUT,
             hint="The server's log names the job. The operator should review the job's steps.",
         )
@@ -48,28 +50,28 @@ class SecretScan:
         if isinstance(effect, OpenDraftPullRequest | OpenEarlyDraft | PushCommits):
             self.refuse(job, _strings(effect.model_dump()))
             return effect
-        if not self._found(job, effect.kind, _strings(effect.model_dump())):
+        finding = self._found(job, effect.kind, _strings(effect.model_dump()))
+        if not finding:
             return effect
-        replaced = effect.model_copy(update=_fixed_texts(effect))
+        replaced = effect.model_copy(update=_fixed_texts(effect, _HELD_BACK.format(_REASONS[finding])))
         self.refuse(job, _strings(replaced.model_dump()))
         return replaced
 
     def refuse(self, job: str, contents: Iterable[str | bytes]) -> None:
-        """Raises SecretFound if one of these contains a secret of ours."""
-        if self._found(job, "commit", contents):
-            raise SecretFound
+        """Raises SecretFound if one of these contains a secret of ours, or may."""
+        if finding := self._found(job, "commit", contents):
+            raise SecretFound(finding)
 
     def refuse_patch(self, job: str, patch: Patch) -> None:
         contents = (change.content for change in patch.changes if change.content is not None)
         self.refuse(job, [*patch.paths(), *contents])
 
-    def _found(self, job: str, kind: str, contents: Iterable[str | bytes]) -> bool:
-        if not any(self._redactor.found(content) for content in contents):
-            return False
-        logger.error(
-            "security: an effect contained one of our secrets and was held back", extra={"job": job, "kind": kind}
-        )
-        return True
+    def _found(self, job: str, kind: str, contents: Iterable[str | bytes]) -> Finding:
+        finding: Finding = next(filter(None, map(self._redactor.found, contents)), "")
+        if finding:
+            what = "one of our secrets" if finding == "secret" else finding
+            logger.error("security: an effect contained %s and was held back", what, extra={"job": job, "kind": kind})
+        return finding
 
 
 def _strings(value: object) -> Iterator[str]:
@@ -85,13 +87,13 @@ def _strings(value: object) -> Iterator[str]:
                 yield from _strings(inner)
 
 
-def _fixed_texts(effect: Effect) -> dict[str, object]:
+def _fixed_texts(effect: Effect, text: str) -> dict[str, object]:
     """A replacement for each text of limited length; of a notification also for everything that may be empty."""
     fixed = dict[str, object]()
     for name, field in type(effect).model_fields.items():
         length = next((limit.max_length for limit in field.metadata if hasattr(limit, "max_length")), None)
         if length is not None:
-            fixed[name] = "Held back" if length <= MAX_TITLE else HELD_BACK
+            fixed[name] = "Held back" if length <= MAX_TITLE else text
     if isinstance(effect, UpdateVerdict):
         fixed["shorter"] = ()
     if isinstance(effect, SendNotification):

@@ -216,10 +216,32 @@ def test_text_that_unpacks_to_too_much_counts_as_a_secret() -> None:
     for _ in range(3):
         packed = b64(lzma.compress(nested.encode())).rstrip("=")
         nested = f"{packed}!" * (1_000_000 // len(packed))
-    assert redactor.found(packed)
-    assert redactor.found(b64(gzip.compress(b"\0" * 50_000_000)))
-    assert redactor.found((b64(bz2.compress(b"a")[:-4] + b"1234") + "!") * 20_000)
+    each = [b64(bz2.compress(b"a")[:-4] + number.to_bytes(4)) for number in range(6_000)]
+    for text in (packed, b64(gzip.compress(b"\0" * 50_000_000)), "!".join(each), "\n".join(each)):
+        assert redactor.found(text) == "too much to search"
+        assert "more packed data than" in redactor.redact(text)
     assert not redactor.found(b64(gzip.compress(b"a " * 500_000)))
+
+
+def test_long_encoded_text_is_searched() -> None:
+    secret = SECRETS["ghp"]
+    lines = [
+        f"{number} order {RNG.randrange(10**8)} shipped to customer {RNG.randrange(10**5)}" for number in range(9_000)
+    ]
+    for encode in (
+        base64.encodebytes,
+        lambda raw: "\n".join(raw[at : at + 16].hex(" ", 2) + "  |" for at in range(0, len(raw), 16)).encode(),
+    ):
+        assert not Redactor([secret]).found(encode("\n".join(lines).encode()))
+        assert Redactor([secret]).found(encode("\n".join([*lines, secret, *lines]).encode())) == "secret"
+
+
+def test_decoded_parts_are_not_joined() -> None:
+    redactor = Redactor(["correct-horse-battery"])
+    first, second = (b64(text.encode()) for text in ("it was all correct-horse-", "battery and staple it was"))
+    assert redactor.found(b64(b"it was all correct-horse-battery"))
+    assert not redactor.found(f"{first}! {second}")
+    assert not redactor.found(f"{second}! {first}")
 
 
 def test_secret_before_corrupt_data_is_found() -> None:
