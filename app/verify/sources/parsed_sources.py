@@ -176,7 +176,7 @@ def _parts(language: str, node: Node, content: bytes) -> Iterator[Node | bytes]:
     """A node's children without what does not count, and the text between them that no child covers."""
     end = node.start_byte
     children = node.children
-    skipped = _test_items(content, children) if language == "rust" else frozenset()
+    skipped = _test_items(content, node, children) if language == "rust" else frozenset()
     unwrapped = _redundant_parentheses(language, node, content)
     for number, child in enumerate(children):
         if gap := content[end : child.start_byte].replace(b"\\\n", b"").strip():
@@ -224,9 +224,17 @@ def _redundant_parentheses(language: str, node: Node, content: bytes) -> bool:
     return not called and b"?." not in text_of(content, node)
 
 
-def _test_items(content: bytes, children: Sequence[Node]) -> frozenset[int]:
-    """The positions of Rust items that only exist in a build of tests, with their attributes."""
+_BODIES = frozenset({"source_file", "declaration_list", "block"})
+
+
+def _test_items(content: bytes, body: Node, children: Sequence[Node]) -> frozenset[int]:
+    """The positions of Rust items that only exist in a build of tests, with their attributes.
+
+    Anything else that only exists there (an arm of a `match`, an element of an array) is part of the program.
+    """
     found: set[int] = set()
+    if body.type not in _BODIES:
+        return frozenset()
     attributes: list[int] = []
     for number, child in enumerate(children):
         if child.type == "attribute_item":
@@ -258,7 +266,7 @@ def code_only(language: str, content: bytes) -> bytes | None:
     while waiting:
         node = waiting.pop()
         children = node.children
-        skipped = _test_items(content, children) if language == "rust" else frozenset()
+        skipped = _test_items(content, node, children) if language == "rust" else frozenset()
         for number, child in enumerate(children):
             if child.type in COMMENTS or number in skipped or _nothing(language, node, child):
                 made[child.start_byte : child.end_byte] = re.sub(rb"[^\n]", b" ", text_of(content, child))
@@ -267,7 +275,6 @@ def code_only(language: str, content: bytes) -> bytes | None:
     return bytes(made)
 
 
-_BODIES = frozenset({"source_file", "declaration_list", "block"})
 _MAX_DEPTH = 64
 _Place = tuple[bytes, ...]
 """The names of the items around one, each behind its conditions (`#[cfg(…)]`)."""
@@ -321,7 +328,7 @@ def _items_of_tests(content: bytes) -> _TestItems | None:
         if len(place) > _MAX_DEPTH:
             return None
         children = node.children
-        numbers = _test_items(content, children) if node.type in _BODIES else frozenset()
+        numbers = _test_items(content, node, children)
         first: Node | None = None
         for child in (children[number] for number in sorted(numbers)):
             first = first or child

@@ -157,6 +157,18 @@ class TestWatching:
             ("a.go", 'var x = flag.Lookup("test.v")', "asks whether it is tested"),
             ("a.rs", "const X: bool = cfg!(test);", "asks whether it is tested"),
             ("a.rs", "#[cfg(not(test))]\nfn f() {}", "asks whether it is tested"),
+            *(
+                ("a.rs", f"fn f(x: u8) -> P {{ match x {{ {text} _ => P {{ x }} }} }}", "asks whether it is tested")
+                for text in (
+                    "#[cfg(test)] 1 => P { x: 2 },",
+                    "#[cfg(all(miri, test))] 1 => P { x: 2 },",
+                    "#[cfg (\n    test\n)] 1 => P { x: 2 },",
+                    "2 => P { #[cfg(test)] x: 1, #[cfg(any())] x: 2 },",
+                    "3 => g([#[cfg(test)] 4, 5]),",
+                    "4 if cfg!(any(test)) => P { x: 2 },",
+                    "5 if cfg ! [test] => P { x: 2 },",
+                )
+            ),
             ("a.rb", "x = defined?(RSpec)", "asks whether it is tested"),
             ("A.java", "class A { boolean equals(Object o) { return true; } }", "equal to everything"),
             ("a.py", "import json\n\njson.loads = json.dumps", "4: replaces a function of another module"),
@@ -214,6 +226,8 @@ class TestWatching:
             ("a.py", "", "def __eq__(self, other):\n    return self.x == other.x\n"),
             ("tests/test_a.py", "", "import pytest\n"),
             ("a.rs", "", "#[cfg(test)]\nmod tests {\n    use super::*;\n}\n"),
+            ("a.rs", "", "struct A;\n\nimpl A {\n    #[cfg(all(unix, test))]\n    fn f() {}\n}\n"),
+            ("a.rs", "", "fn f(test: u8) -> u8 {\n    #[cfg(test)]\n    g();\n    cfg!(miri) as u8 + test\n}\n"),
             ("a.go", "", "package main\n\nvar x = os.Args\n"),
             ("a.py", "import settings\n", "import settings\n\n\ndef f(debug):\n    settings.DEBUG = debug\n"),
             ("a.py", "", "import logging as log\n\n\ndef f(log=None):\n    log.level = 3\n    log.name = f\n"),
