@@ -49,7 +49,7 @@ ALLOWED_VARIABLES: Mapping[Role, frozenset[str]] = {
     | _DEFAULTS
     | _FOR_REPOSITORIES
     | {APP_ID, PRIVATE_KEY, "AGENT_FIX_BUDGET", "AGENT_FIX_GITHUB_API_URL", "AGENT_FIX_ALLOWED_APPS"}
-    | {WEBHOOK_URL, WEBHOOK_SIGNING_KEY, NOTIFY},
+    | {WEBHOOK_URL, WEBHOOK_SIGNING_KEY, NOTIFY, "AGENT_FIX_SANDBOX"},
 }
 """Our own variables that each role may hold."""
 

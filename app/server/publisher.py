@@ -194,6 +194,7 @@ def defaults_of(settings: Settings) -> ServerDefaults:
     return ServerDefaults(
         model=settings.model,
         models=settings.models,
+        sandbox=settings.sandbox,
         runners=frozenset({"native", *recipes(settings.runners)}),
         lessons=settings.lessons != "off",
         budget=Budget(usd=settings.budget),

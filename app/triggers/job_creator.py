@@ -139,6 +139,7 @@ class JobDraft:
             models=models.model_copy(update={"code": ""}),
             reasoning="" if options.model else config.reasoning or "",
             runner=options.runner or config.runner or "native",
+            sandbox=self.defaults.sandbox,
             plan_mode=self._plan_mode(),
             plan_file=self.plan_file,
             aim="ask" if self.aim == "ask" else "fix",

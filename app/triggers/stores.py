@@ -54,6 +54,8 @@ class ServerDefaults:
     model: str
     models: ModelNames = field(default_factory=ModelNames)
     """Models for kinds of work other than code."""
+    sandbox: str = "bubblewrap"
+    """For workers of 0.1, which run jobs in it; later ones have their own."""
     runners: frozenset[str] = frozenset({"native"})
     budget: Budget = field(default_factory=Budget)
     lessons: bool = True

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from app.config.repository import parse_defaults
+from app.config.roles import environment_for
+from app.config.settings import settings_from
+from app.server.publisher import defaults_of
 from app.triggers.stores import ServerDefaults
 from tests.support.event_harness import DEFAULTS, EventHarness, event_harness
 from tests.support.github.views import issue_view
@@ -159,6 +162,14 @@ async def test_other_apps_are_allowed_by_id_only(tmp_path: Path, allowed: frozen
         harness.world.apps["triager"] = 77
         await harness.labels(by=bot)
         assert [job.job_context.app for job in harness.jobs()] == [77] * jobs
+
+
+async def test_job_names_the_publishers_sandbox_for_a_worker_of_an_older_version(tmp_path: Path) -> None:
+    environment = {"HOME": "/h", "AGENT_FIX_MODEL": DEFAULTS.model, "AGENT_FIX_SANDBOX": "docker"}
+    defaults = defaults_of(settings_from(environment_for("publisher", environment, {})))
+    async with event_harness(tmp_path, defaults=defaults) as harness:
+        await harness.says("/agent fix")
+        assert harness.job.job.sandbox == "docker"
 
 
 async def test_an_operators_lock_binds_repositories_and_commands(tmp_path: Path) -> None:
