@@ -382,9 +382,14 @@ def failed_attempts(rows: Iterable[JobRow]) -> TaskSection | None:
         if row.state in PUBLISHED or len(texts) == MAX_ATTEMPTS:
             break
         result = JobResult.read(row.result) if row.final else None
-        if result is not None and result.exit_status in _ENDED:
+        if result is not None and result.exit_status in _ENDED and not _paused_otherwise(result):
             texts.append(head_and_tail("\n".join(_attempt_lines(row, result)), MAX_OF_ONE))
     return TaskSection(title=TITLE, text="\n\n".join(texts)) if texts else None
+
+
+def _paused_otherwise(result: JobResult) -> bool:
+    """True if the job was paused before it was stopped, and not at a limit: no key, no sandbox, a full disk."""
+    return result.exit_status == "paused" and result.error_code not in {None, ExitCode.LIMIT_REACHED}
 
 
 def _attempt_lines(row: JobRow, result: JobResult) -> Iterator[str]:

@@ -1,12 +1,14 @@
 """What a job is shown of earlier ones: few, similar, looked at again, and the same after a crash."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from app.agent.prompts import render_brief
+from app.core.errors import ExitCode
 from app.core.job import JobResult, JobState
 from app.core.lessons import Citation, Lesson, LessonDraft, LessonKind, github_repository_key
 from app.core.plan import Plan
@@ -214,6 +216,15 @@ def test_limit_and_no_change_are_reported_but_other_ends_are_not() -> None:
     assert text.index("it reached a limit") < text.index("it found nothing to change")
     assert "Reason: The budget is spent." in text
     assert told(row("stopped"), row("error"), row("answered")) == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(None, True), (ExitCode.LIMIT_REACHED, True), (ExitCode.MODEL, False), (ExitCode.SANDBOX, False)],
+)
+def test_a_pause_before_a_stop_is_a_limit_only_if_one_was_reached(code: ExitCode | None, said: bool) -> None:
+    stopped = replace(row("paused", reason="It ended early.", error_code=code), state="stopped")
+    assert ("it reached a limit" in told(stopped)) == said
 
 
 def test_attempts_before_a_published_change_are_left_out() -> None:
