@@ -49,7 +49,7 @@ _MACHINE = re.compile(
     r"_(?:linux|windows|darwin|freebsd|netbsd|openbsd|dragonfly|solaris|illumos|aix|plan9|android|ios|js|wasip1|wasm|unix"
     r"|amd64|386|arm|arm64|loong64|mips\w*|ppc64\w*|riscv64|s390x)$"
 )
-_COMPILED = re.compile(rb"\b(?:debug_assertions|overflow_checks)\b")
+_COMPILED = re.compile(rb"\b(?:debug_assertions|overflow_checks|test)\b")
 
 
 _PLAIN = (ast.Constant, ast.JoinedStr, ast.ListComp, ast.SetComp, ast.DictComp, ast.List, ast.Tuple, ast.Set, ast.Dict)
@@ -134,8 +134,8 @@ def _is_known_feature(code: bytes, at: int, features: Collection[str]) -> bool:
     attribute = _ATTRIBUTE.match(code, code.rfind(b"\n", 0, at) + 1)
     if attribute is None or b"not(" in attribute[0]:
         return False
-    named = _FEATURE.findall(attribute[0])
-    return bool(named) and all(name.decode() in features for name in named) and not _COMPILED.search(attribute[0])
+    named, rest = _FEATURE.findall(attribute[0]), _FEATURE.sub(b"", attribute[0])
+    return bool(named) and all(name.decode() in features for name in named) and not _COMPILED.search(rest)
 
 
 def _is_command(path: str, content: bytes) -> bool:

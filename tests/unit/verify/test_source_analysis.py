@@ -164,6 +164,7 @@ class TestWatching:
                     "#[cfg(all(miri, test))] 1 => P { x: 2 },",
                     "#[cfg (\n    test\n)] 1 => P { x: 2 },",
                     "2 => P { #[cfg(test)] x: 1, #[cfg(any())] x: 2 },",
+                    '#[cfg(any(kind = "\\"\n", test))] 1 => P { x: 2 },',
                     "3 => g([#[cfg(test)] 4, 5]),",
                     "4 if cfg!(any(test)) => P { x: 2 },",
                     "5 if cfg ! [test] => P { x: 2 },",
@@ -352,11 +353,13 @@ class TestWatching:
             ('#[cfg(not(feature = "serde"))]\nmod s;', False, False),
             ('#[cfg(feature = "serde")]\nuse a::b;', False, False),
             ('#[cfg(all(feature = "serde", debug_assertions))]\nmod s;', False, False),
+            ('#[cfg(any(feature = "serde", test))]\nmod s;', False, False),
+            ('#[cfg(feature = "test")]\nmod s;', True, False),
             ('const X: bool = cfg!(feature = "serde");', False, False),
         ],
     )
     def test_items_of_features_that_the_base_has(self, line: str, known: bool, cargo: bool) -> None:
-        package = '[dependencies]\nserde = { version = "1", optional = true }\n\n[features]\nexact = []\n'
+        package = '[dependencies]\nserde = { version = "1", optional = true }\n\n[features]\nexact = []\ntest = []\n'
         changes = {"src/s.rs": f"{line}\n", **({"Cargo.toml": package + "\n"} if cargo else {})}
         assert (analysis_of({"Cargo.toml": package}, changes).watches_tests() == ()) == known
 
