@@ -95,7 +95,7 @@ class Runner(Protocol):
 
     async def work(self, assignment: Assignment, review: Reviewer) -> RunnerEnding: ...
 
-    def change(self) -> Patch:
+    def last_change(self) -> Patch:
         """What it had changed at the end of its last stored step. Blocking."""
         ...
 

@@ -325,7 +325,7 @@ class NativeRunner:
     def _tree(self) -> Checkpoint:
         return last_checkpoint(self.steps) or self._checkpoints.clean
 
-    def change(self) -> Patch:
+    def last_change(self) -> Patch:
         return self._checkpoints.change_at(self._tree())
 
     @property

@@ -337,7 +337,7 @@ class LocalRun:
             usage=self.runner.job_models.ledger.totals(),
             model=job.model,
             trajectory=self.runner.keep_trajectory(),
-            diff=await asyncio.to_thread(self.runner.keep_change) if limited else "",
+            diff=await asyncio.to_thread(self.runner.keep_last_diff) if limited else "",
         )
         if partly.diff:
             store.store_result(job.id, partly.model_copy(update={"exit_status": state}).model_dump(mode="json"))

@@ -48,8 +48,8 @@ class Attempt:
     number: int
     journal: Journal
     attempt_budget: AttemptBudget
-    waits: bool = True
-    """True if the job waits at a limit, because no other attempt can be used."""
+    pauses_at_limit: bool = True
+    """True if the job pauses at a limit, because no other attempt can be used."""
     submissions: int = 0
     """How many submissions were verified in earlier attempts."""
 
@@ -113,9 +113,11 @@ async def try_until_proved(
         fallback = any(outcome.is_publishable for outcome in outcomes)
         scope = journal if job.attempts == 1 else AttemptJournal(journal, prefix_of(number), fallback=fallback)
         try:
-            waits = number == job.attempts and not fallback
+            pauses_at_limit = number == job.attempts and not fallback
             submissions = sum(len(each.verified) for each in outcomes)
-            outcome = await work(Attempt(number, scope, attempt_budget, waits=waits, submissions=submissions))
+            outcome = await work(
+                Attempt(number, scope, attempt_budget, pauses_at_limit=pauses_at_limit, submissions=submissions)
+            )
         except AgentFixError as error:
             if not (error.final and fallback):
                 raise

@@ -283,9 +283,9 @@ async def _attempt(
     finally:
         await sandbox.close()
     if ending.exit_status == "limit_reached":
-        if attempt.waits:
+        if attempt.pauses_at_limit:
             raise WaitingForUser("paused", ending.reason, code=ExitCode.LIMIT_REACHED, hint=_CONTINUE)
-        diff = await asyncio.to_thread(lambda: services.keep_diff(runner.change()))
+        diff = await asyncio.to_thread(lambda: services.keep_diff(runner.last_change()))
         result = result.model_copy(update={"diff": diff})
     await sandbox.destroy()
     verified = tuple(submission_verifier.verified)

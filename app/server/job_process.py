@@ -356,7 +356,7 @@ class JobProcess:
     def release(self, error: AgentFixError, runner: JobRunner | None = None) -> None:
         """Set the job's state for its next owner: waiting for people, or postponed; at a limit, keep the change."""
         job, store = self.claim.job, self.store
-        if runner is not None and error.code == ExitCode.LIMIT_REACHED and (diff := runner.keep_change()):
+        if runner is not None and error.code == ExitCode.LIMIT_REACHED and (diff := runner.keep_last_diff()):
             shown = JobResult(exit_status="paused", plan=runner.plan, model=runner.inputs.job.model, diff=diff)
             store.store_result(job, shown.model_dump(mode="json"))
         if self._is_rest():

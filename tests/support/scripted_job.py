@@ -93,7 +93,7 @@ class Agent:
                 break
         return self.ending
 
-    def change(self) -> Patch:
+    def last_change(self) -> Patch:
         return Patch(base="0" * 40)
 
     def trajectory(self) -> Iterator[str]:

@@ -150,7 +150,7 @@ class ExternalRunner:
     recipe: AgentRecipe
     context: RunnerContext
     model_socket: ModelSocket
-    waits: bool = True
+    pauses_at_limit: bool = True
     """False if a limit ends the work for good, because another attempt follows or an earlier one can be used."""
     message_check_seconds: float = MESSAGE_CHECK_SECONDS
     runs: list[AgentRun] = field(default_factory=list)
@@ -180,7 +180,7 @@ class ExternalRunner:
                 if self._outage is None:
                     continue  # in another process, after the pause
                 raise self._outage
-            if run.cut_short and self.waits and self._started == before:
+            if run.cut_short and self.pauses_at_limit and self._started == before:
                 continue  # in another process; the limit was raised before the job was resumed
             if run.cut_short:
                 return self._ending("limit_reached", run.cut_short, None)
@@ -361,7 +361,7 @@ class ExternalRunner:
     def _last_checkpoint(self) -> Checkpoint:
         return self.runs[-1].checkpoint if self.runs else self._checkpoints.clean
 
-    def change(self) -> Patch:
+    def last_change(self) -> Patch:
         return self._checkpoints.change_at(self._last_checkpoint())
 
     def trajectory(self) -> Iterator[str]:

@@ -422,13 +422,13 @@ class JobRunner:
             return ""
         return self.blobs.put(diff) if diff else ""
 
-    def keep_change(self) -> str:
+    def keep_last_diff(self) -> str:
         """Store what the agent has changed so far, submitted or not; returns its digest, or an empty text. Blocking.
 
         A change that cannot be read or stored is reported: the limit is still what ended the job.
         """
         try:
-            return self._keep_diff(self.runners[-1].change()) if self.runners else ""
+            return self._keep_diff(self.runners[-1].last_change()) if self.runners else ""
         except (AgentFixError, OSError, KeyError) as error:  # such as a full disk, or a file that is not stored
             self.progress.report("warning", f"the change so far could not be stored: {type(error).__name__}: {error}")
             return ""
@@ -448,6 +448,6 @@ class JobRunner:
         runner: Runner = NativeRunner(context)
         if external := self.external_agent:
             model_socket = external.model_socket(self.job_models.ledger, attempt.attempt_budget.until)
-            runner = ExternalRunner(external.recipe, context, model_socket, waits=attempt.waits)
+            runner = ExternalRunner(external.recipe, context, model_socket, pauses_at_limit=attempt.pauses_at_limit)
         self.runners.append(runner)
         return runner

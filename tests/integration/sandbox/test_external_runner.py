@@ -111,7 +111,7 @@ class RunnerHarness:
     patch: dict[str, bytes | None] = field(default_factory=dict)
     brief: str = "Fix add."
     until: int = 0
-    waits: bool = True
+    pauses_at_limit: bool = True
     progress: ListProgress = field(default_factory=ListProgress)
 
     async def since(self, seq: int) -> tuple[UserMessage, ...]:
@@ -136,7 +136,7 @@ class RunnerHarness:
             )
             model_socket = ModelSocket(self.place / "model.sock", model, self.ledger, self.until)
             self.runner = ExternalRunner(
-                self.recipe, around, model_socket, waits=self.waits, message_check_seconds=0.02
+                self.recipe, around, model_socket, pauses_at_limit=self.pauses_at_limit, message_check_seconds=0.02
             )
             ending = await self.runner.work(Assignment(brief=self.brief), self.review)
             changes = (await export(sandbox, baseline(TREE))).changes
@@ -289,7 +289,7 @@ async def test_an_attempt_keeps_to_its_share_of_the_money(case_runner: RunnerHar
 
 
 async def test_an_attempt_that_used_its_share_is_not_continued_after_a_crash(case_runner: RunnerHarness) -> None:
-    case_runner.until, case_runner.waits = 1_100, False
+    case_runner.until, case_runner.pauses_at_limit = 1_100, False
     await case_runner.work(ScriptedTexts([FIX, *["true"] * 9]))
     case_runner.journal = case_runner.journal.resumed()
     ending = await case_runner.work(ScriptedTexts([]))
@@ -311,7 +311,7 @@ async def test_work_before_an_outage_is_kept_and_continued(case_runner: RunnerHa
     with pytest.raises(ModelError, match="is down"):
         await case_runner.work(ScriptedTexts(["true", FIX, down]))
     assert case_runner.runner is not None
-    assert [change.content for change in case_runner.runner.change().changes] == [FIXED]
+    assert [change.content for change in case_runner.runner.last_change().changes] == [FIXED]
     assert len(list(case_runner.runner.trajectory())) == 3
     case_runner.journal = case_runner.journal.resumed()
     with pytest.raises(ModelError, match="is down"):

@@ -175,7 +175,7 @@ class UnreadableChange:
     async def work(self, *_: object) -> RunnerEnding:
         raise AssertionError("it has worked")
 
-    def change(self) -> Patch:
+    def last_change(self) -> Patch:
         raise self._error
 
     def trajectory(self) -> Iterator[str]:

@@ -237,10 +237,10 @@ async def test_a_temporary_error_is_waited_for() -> None:
 async def test_only_the_last_attempt_pauses_at_a_limit_if_none_is_publishable() -> None:
     site = Site([outcome(1, state="error"), outcome(2, state="error"), outcome(3, state="error")])
     await site.run()
-    assert [attempt.waits for attempt in site.made] == [False, False, True]
+    assert [attempt.pauses_at_limit for attempt in site.made] == [False, False, True]
     site = Site([outcome(1, "tested"), outcome(2, state="error"), outcome(3, state="error")])
     await site.run()
-    assert [attempt.waits for attempt in site.made] == [False, False, False]
+    assert [attempt.pauses_at_limit for attempt in site.made] == [False, False, False]
 
 
 async def no_money() -> JobResult:
@@ -316,7 +316,7 @@ class RecordedRun:
     async def work(self, *_: object) -> object:
         raise AssertionError("it has worked")
 
-    def change(self) -> Patch:
+    def last_change(self) -> Patch:
         raise AssertionError("nobody asks")
 
     def trajectory(self) -> list[str]:

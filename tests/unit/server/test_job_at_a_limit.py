@@ -27,7 +27,7 @@ class StoppedRunner:
     def __init__(self, diff: str) -> None:
         self._diff = diff
 
-    def keep_change(self) -> str:
+    def keep_last_diff(self) -> str:
         return self._diff
 
 
