@@ -183,7 +183,7 @@ def _parts(language: str, node: Node, content: bytes) -> Iterator[Node | bytes]:
             yield gap
         end = child.end_byte
         comment = child.type in COMMENTS and not is_obeyed(language, text_of(content, child))
-        if number in skipped or comment or child.type == "line_continuation":
+        if child.id in skipped or comment or child.type == "line_continuation":
             continue
         if child.type == "empty_statement" and node.type.startswith("for"):
             yield b";"
@@ -227,23 +227,30 @@ def _redundant_parentheses(language: str, node: Node, content: bytes) -> bool:
 _BODIES = frozenset({"source_file", "declaration_list", "block"})
 
 
-def _test_items(content: bytes, body: Node, children: Sequence[Node]) -> frozenset[int]:
-    """The positions of Rust items that only exist in a build of tests, with their attributes.
+def _test_items(content: bytes, body: Node, children: Iterable[Node]) -> frozenset[int]:
+    """The ids of Rust items that only exist in a build of tests, and of their attributes.
 
     Anything else that only exists there (an arm of a `match`, an element of an array) is part of the program.
     """
-    found: set[int] = set()
     if body.type not in _BODIES:
         return frozenset()
-    attributes: list[int] = []
-    for number, child in enumerate(children):
-        if child.type == "attribute_item":
-            attributes.append(number)
-        elif child.type not in COMMENTS:
-            if any(_for_tests(text_of(content, children[each])) for each in attributes):
-                found.update((*attributes, number))
+    return frozenset(
+        each.id
+        for attributes, node in _with_attributes(children)
+        if any(_for_tests(text_of(content, each)) for each in attributes)
+        for each in (*attributes, node)
+    )
+
+
+def _with_attributes(nodes: Iterable[Node]) -> Iterator[tuple[list[Node], Node]]:
+    """The nodes of a Rust source but comments, each behind its attributes."""
+    attributes: list[Node] = []
+    for node in nodes:
+        if node.type == "attribute_item":
+            attributes.append(node)
+        elif node.type not in COMMENTS:
+            yield attributes, node
             attributes = []
-    return frozenset(found)
 
 
 _FOR_TESTS = re.compile(
@@ -267,8 +274,8 @@ def code_only(language: str, content: bytes) -> bytes | None:
         node = waiting.pop()
         children = node.children
         skipped = _test_items(content, node, children) if language == "rust" else frozenset()
-        for number, child in enumerate(children):
-            if child.type in COMMENTS or number in skipped or _nothing(language, node, child):
+        for child in children:
+            if child.type in COMMENTS or child.id in skipped or _nothing(language, node, child):
                 made[child.start_byte : child.end_byte] = re.sub(rb"[^\n]", b" ", text_of(content, child))
             else:
                 waiting.append(child)
@@ -277,42 +284,69 @@ def code_only(language: str, content: bytes) -> bytes | None:
 
 _MAX_DEPTH = 64
 _Place = tuple[bytes, ...]
-"""The names of the items around one, each behind its conditions (`#[cfg(…)]`)."""
+"""The names of the items around one, each behind its conditions (`#[cfg(…)]`), and its kind if it is no module."""
 _ItemKey = tuple[_Place, str, bytes, int]
 """The place of an item, its kind and name, and which of several such it is."""
+_Item = tuple[list[Node], Node]
+"""An item's attributes, and the item."""
 _NO_PLACE = b'\n\n#[cfg(test)]\nconst _: () = "the tests of the base have no place here";\n'
 """Does not compile in a build of tests, whatever else the crate defines."""
 
 
 class _TestItems(NamedTuple):
-    """The items of a Rust file that only a build of tests has, and where more can be added in what is around them."""
+    """The items of a Rust file that only a build of tests has, the others, and where more can be added to these."""
 
-    spans: dict[_ItemKey, tuple[int, int]]
+    items: dict[_ItemKey, _Item]
+    others: dict[tuple[_Place, str, bytes], _Item]
     ends: dict[_Place, int]
 
 
 def with_test_items(old: bytes, new: bytes) -> bytes:
     """The new Rust source with the old one's items that only a build of tests has, at any depth, and no others.
 
-    What is removed from a function's body stays removed. If a file cannot be parsed or has modules that are nested too
-    deeply, or if what was around an item is gone, the result does not compile in a build of tests.
+    What is removed from a function's body stays removed, and an item that every build has now is not added again. If a
+    file cannot be parsed or has items that are nested too deeply, or if what was around an item is gone, the result
+    does not compile in a build of tests.
     """
     before, after = _items_of_tests(old), _items_of_tests(new)
     if before is None or after is None:
         return new + _NO_PLACE if b"test" in old + new else new
-    edits = []
-    for key, (start, end) in after.spans.items():
-        first, last = before.spans.get(key, (0, 0))
-        edits.append((start, end, old[first:last]))
+    edits = [
+        (*_span(item), _text(old, before.items[key]) if key in before.items else b"")
+        for key, item in after.items.items()
+    ]
     gone: dict[int, list[bytes]] = {}
-    for key, (first, last) in before.spans.items():
-        if key not in after.spans and key[0] in after.ends:
-            gone.setdefault(after.ends[key[0]], []).append(old[first:last])
+    lost = False
+    for key, item in before.items.items():
+        place, other = key[0], after.others.get(key[:3])
+        if key in after.items or (other and _for_all_builds(old, item) == _for_all_builds(new, other)):
+            continue
+        if place in after.ends:
+            gone.setdefault(after.ends[place], []).append(_text(old, item))
+        lost = lost or (place in before.ends and place not in after.ends)
     edits += [(at, at, b"\n\n" + b"\n\n".join(texts) + b"\n") for at, texts in gone.items()]
     for start, end, text in sorted(edits, reverse=True):
         new = new[:start] + text + new[end:]
-    lost = any(place in before.ends and place not in after.ends for place, *_ in before.spans)
     return new + _NO_PLACE if lost else new
+
+
+def _span(item: _Item) -> tuple[int, int]:
+    attributes, node = item
+    return (attributes[0] if attributes else node).start_byte, node.end_byte
+
+
+def _text(content: bytes, item: _Item) -> bytes:
+    start, end = _span(item)
+    return content[start:end]
+
+
+def _for_all_builds(content: bytes, item: _Item) -> list[bytes]:
+    """An item without its conditions for tests and its visibility."""
+    attributes, node = item
+    texts = [text_of(content, each) for each in attributes]
+    parts = [each.start_byte for each in node.children if each.type != "visibility_modifier"]
+    kept = [text for text in texts if not (text.startswith(b"#[cfg") and _for_tests(text))]
+    return [*kept, content[min(parts, default=node.start_byte) : node.end_byte]]
 
 
 def _items_of_tests(content: bytes) -> _TestItems | None:
@@ -320,7 +354,7 @@ def _items_of_tests(content: bytes) -> _TestItems | None:
     root = grammars.with_tree("rust", content, lambda tree: tree.root_node)
     if root is None:
         return None
-    found = _TestItems({}, {})
+    found = _TestItems({}, {}, {})
     counted: Counter[tuple[_Place, str, bytes]] = Counter()
     waiting: list[tuple[Node, _Place]] = [(root, ())]
     while waiting:
@@ -328,42 +362,41 @@ def _items_of_tests(content: bytes) -> _TestItems | None:
         if len(place) > _MAX_DEPTH:
             return None
         children = node.children
-        numbers = _test_items(content, node, children)
-        first: Node | None = None
-        for child in (children[number] for number in sorted(numbers)):
-            first = first or child
-            if child.type != "attribute_item":
-                kind = (place, child.type, _name_of(content, child))
-                found.spans[(*kind, counted[kind])] = (first.start_byte, child.end_byte)
-                counted[kind] += 1
-                first = None
+        place += _conditions(content, (each for each in children if each.type == "inner_attribute_item"))
+        skipped, inner = _test_items(content, node, children), []
+        for attributes, child in _with_attributes(children):
+            name = _name_of(content, child)
+            key = (place, child.type, name)
+            if child.id in skipped:
+                found.items[(*key, counted[key])] = (attributes, child)
+                counted[key] += 1
+            elif child.child_count:
+                found.others[key] = (attributes, child)
+                kind = b"" if child.type == "mod_item" or not name else child.type.encode() + b" "
+                inner.append((child, (*place, *_conditions(content, attributes, kind + name))))
         if node.type == "source_file":
             found.ends[place] = len(content)
         elif node.type == "declaration_list":
             found.ends[place] = children[-1].start_byte
-        inner = [child for number, child in enumerate(children) if number not in numbers]
-        waiting += reversed([(child, (*place, name) if name else place) for child, name in _named(content, inner)])
+        waiting += reversed(inner)
     return found
 
 
-def _named(content: bytes, nodes: Iterable[Node]) -> Iterator[tuple[Node, bytes]]:
-    """Those of the nodes that others are in, each with its name behind its conditions."""
-    conditions = b""
-    for node in nodes:
-        text = text_of(content, node) if node.type == "attribute_item" else b""
-        if text:
-            conditions += text if b"cfg" in text else b""
-        elif node.type not in COMMENTS:
-            if node.child_count:
-                yield node, conditions + _name_of(content, node)
-            conditions = b""
+def _conditions(content: bytes, attributes: Iterable[Node], name: bytes = b"") -> _Place:
+    """The name behind the attributes that are conditions; nothing if there is neither."""
+    texts = [text_of(content, each) for each in attributes]
+    text = b"".join([text for text in texts if b"cfg" in text] + [name])
+    return (text,) if text else ()
 
 
 def _name_of(content: bytes, node: Node) -> bytes:
-    """The name of an item, and for an `impl` its trait and type."""
-    if not node.type.endswith("_item"):
+    """The name of an item, for an `impl` its trait and type, and for a `use` what it imports."""
+    if node.type == "use_declaration":
+        named = [node.child_by_field_name("argument")]
+    elif node.type.endswith("_item"):
+        named = [node.child_by_field_name(field) for field in ("trait", "type", "name")]
+    else:
         return b""
-    named = (node.child_by_field_name(field) for field in ("trait", "type", "name"))
     return b" ".join(text_of(content, one) for one in named if one is not None)
 
 
@@ -375,8 +408,8 @@ def files_of_tests(path: str, content: bytes) -> Iterator[str]:
     """The files that the Rust file at `path` may load, and loads only in a build of tests."""
     place = PurePosixPath(path)
     found = _items_of_tests(content)
-    for (within, kind, name, _), (start, end) in found.spans.items() if found else ():
-        text = b"".join(content[start:end].split())
+    for (within, kind, name, _), item in found.items.items() if found else ():
+        text = b"".join(_text(content, item).split())
         if kind != "mod_item" or not text.endswith(b";"):
             continue
         around = [part.rpartition(b"]")[2].decode("utf-8", "replace") for part in (*within, name)]

@@ -188,6 +188,39 @@ def test_new_items_of_tests_in_rust_are_left_out_and_removed_ones_come_back() ->
     assert ruled({}, {"src/new.rs": f"fn f() {{}}\n\n{old}"})["src/new.rs"].replace("\n", "") == "fn f() {}mod a {    }"
 
 
+PROMOTED = """\
+#[cfg(test)]
+use std::collections::HashMap;
+
+struct Cart;
+
+impl Cart {
+    #[cfg(test)]
+    #[inline]
+    fn sum(&self) -> i32 { 2 }
+}
+
+#[test]
+fn sums() {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "comes_back"),
+    [
+        (("#[cfg(test)]\nuse", "use"), ""),
+        (("#[cfg(test)]\n    #[inline]\n    fn", "#[inline]\n    pub(crate) fn"), ""),
+        (("#[cfg(test)]\n    #[inline]\n    fn", "fn"), "fn sum"),
+        (("#[cfg(test)]\n    #[inline]\n    fn sum(&self) -> i32 { 2", "#[inline]\n    fn sum(&self) -> i32 { 3"), "2"),
+        (("#[test]\n", ""), "#[test]"),
+    ],
+)
+def test_items_in_rust_that_every_build_has_now_are_not_added_again(change: tuple[str, str], comes_back: str) -> None:
+    new = PROMOTED.replace(*change)
+    found = ruled({"a.rs": PROMOTED}, {"a.rs": new})["a.rs"]
+    assert (comes_back in found.replace(new.strip(), "")) if comes_back else found == new
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -195,12 +228,14 @@ def test_new_items_of_tests_in_rust_are_left_out_and_removed_ones_come_back() ->
         lambda old: old + "mod a {" * 65 + "}" * 65,
         lambda old: "all! {\n" + old + "}\n",
         lambda old: "#[cfg(any())]\n" + old + "all! {\n" + old + "}\n",
+        lambda old: "fn europe() {\n#[cfg(test)]\nmod tests {}\n}\n\nall! {\n" + old + "}\n",
+        lambda old: old.replace("{\n", "{\n#![cfg(any())]\n", 1) + "all! {\n" + old + "}\n",
         lambda _: "mod europe;\n",
     ],
 )
 def test_a_source_in_rust_without_a_place_for_the_bases_tests_does_not_compile(change: Callable[[str], str]) -> None:
-    without, error = "mod europe {}\n", '#[cfg(test)]\nconst _: () = "the tests of the base have no place here";\n'
-    assert ruled({"a.rs": without}, {"a.rs": change(without)})["a.rs"] == change(without)
+    without, error = "mod europe {\n}\n", '#[cfg(test)]\nconst _: () = "the tests of the base have no place here";\n'
+    assert error not in ruled({"a.rs": without}, {"a.rs": change(without)})["a.rs"]
     tested = "mod europe {\n" + RUST + "}\n"
     assert ruled({"a.rs": tested}, {"a.rs": change(tested)})["a.rs"].endswith(error)
 
