@@ -83,7 +83,7 @@ def without_outdated(suite: SuiteComparison, outdated: Collection[str]) -> Suite
     They are still in the base's version of their files, and fail there.
     """
     removed = [(one.path, test) for one in suite.changed_tests for test in one.removed]
-    gone = {name for name in outdated if any(_is_of(name, path, test) for path, test in removed)}
+    gone = {name for name in outdated if any(_is_id_of(name, path, test) for path, test in removed)}
     left = tuple(name for name in suite.newly_failing if not _is_among(name, gone))
     return suite.model_copy(update={"newly_failing": left})
 
@@ -96,7 +96,7 @@ def changes_beyond(suite: SuiteComparison, outdated: Collection[str]) -> tuple[s
     found = []
     for one in suite.changed_tests:
         failing = [name for name in one.failing if not _is_among(name, outdated)]
-        removed = [test for test in one.removed if not any(_is_of(each, one.path, test) for each in outdated)]
+        removed = [test for test in one.removed if not any(_is_id_of(each, one.path, test) for each in outdated)]
         if failing:
             what = "new file" if one.added else "change"
             found.append(f"{one.path}: without this {what} {listed(failing, MAX_NAMED)} would fail")
@@ -113,7 +113,7 @@ def _is_among(name: str, outdated: Collection[str]) -> bool:
     return not {name, _function(name), f"{start}::{test.partition('/')[0]}"}.isdisjoint(outdated)  # the last for Go
 
 
-def _is_of(name: str, path: str, test: str) -> bool:
+def _is_id_of(name: str, path: str, test: str) -> bool:
     """True if an id is that of a file's test, by its name in the source.
 
     Titles of JavaScript follow those of the suites around them; ids of Go have the package, not the file.
