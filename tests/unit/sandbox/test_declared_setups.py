@@ -522,6 +522,7 @@ def test_the_jobs_that_seem_to_test_are_kept_of_many() -> None:
 def test_targets_of_make_are_made_once_after_what_they_need() -> None:
     tree = files(Makefile="a b: c\n\techo $@ $<\nb: d\nc:\n\techo $$c\n")
     assert script_behind(tree, ["make", "b", "a", "b"]) == "echo $c\necho b c\necho a c"
+    assert script_behind(files(Makefile="a a: b b\n\techo $@ $<\nb:\n\techo b\n"), ["make"]) == "echo b\necho a b"
 
 
 def test_travis() -> None:
@@ -627,6 +628,7 @@ MULTIPLIED = {
     },
     "names of targets": {"Makefile": f"{'t' * 10_000}:\n\techo {'$@' * 3_000}\n"},
     "targets of a rule": {"Makefile": f"{NAMES}:\n" + "\ttrue\n" * 3_000},
+    "one name of a rule": {"Makefile": f"{'a ' * 3_000}: {'b ' * 3_000}\n\ttrue\n"},
     "lines of a rule": {"Makefile": f"all: {NAMES}\n{NAMES}:\n\techo {'x' * 90_000}\n"},
 }
 

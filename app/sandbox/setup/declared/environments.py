@@ -301,8 +301,8 @@ def _make_commands(text: str, targets: Iterable[str]) -> str:
         elif assigned := re.match(r"(\w+)\s*[:?]?=\s*(.*)", line):
             variables[assigned[1]] = assigned[2].split("#")[0].strip()
         elif found := _TARGET.match(line):
-            rule = _MakeRule(found["needs"].split(), [])
-            for name in found["names"].split():
+            rule = _MakeRule(list(dict.fromkeys(found["needs"].split())), [])
+            for name in dict.fromkeys(found["names"].split()):
                 rules.setdefault(name, []).append(rule)
     first = next((name for name in rules if not name.startswith(".")), "")
     script: list[str] = []
@@ -323,7 +323,7 @@ def _add_recipe(target: str, rules: dict[str, list[_MakeRule]], script: list[str
     if target in seen or target not in rules or len(seen) >= MAX_TARGETS:
         return
     seen.add(target)
-    needs = [need for rule in rules[target] for need in rule.needs]
+    needs = list(dict.fromkeys(need for rule in rules[target] for need in rule.needs))
     for need in needs:
         _add_recipe(need, rules, script, seen)
     lines = "\n".join(line for rule in rules[target] for line in rule.lines)
