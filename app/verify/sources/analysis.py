@@ -90,6 +90,14 @@ _MAX_SEARCHED = 3_000
 _MAX_SOURCE = 1_000_000
 _MEMBER = r"(?:[.\"'`:]|\b(?:def|func|fn)\s+)({})\b"
 _DEFINED = re.compile(rb"\b(?:def|class)\s+(\w+)")
+_ASSIGNED = re.compile(
+    rb"^(\w+)[ \t]*(?::[^=\n]*)?=[ \t]*(?:lambda\b|(?:functools\.)?partial\("
+    rb"|(?!\d|(?:True|False|None)\b)(?:\w+\.)*(?![A-Z\d_]+\b)\w+[ \t\r]*(?:#|$))",
+    re.MULTILINE,
+)
+"""Names at the top of a module whose value may be a function."""
+_REEXPORTED = re.compile(rb"^[ \t]*from[ \t]+[\w.]+[ \t]+import[ \t]*(\([^)]{0,2000}\)|[^\n]*)", re.MULTILINE)
+_LAST_WORD = re.compile(rb"\b(\w+)\b\s*(?=[,)#]|$)", re.MULTILINE)
 _QUOTED = r"[\"'`]({})[\"'`]"
 _NUMBER = r"(?<![\w.])({})(?![\w.]*\w)"
 _WHOLE = r"(?<![\w])({})(?![\w])"
@@ -370,6 +378,7 @@ class SourceAnalysis:
             self._sources,
             features=sorted(self._features()),
             functions=sorted(self._functions()),
+            packages=sorted(self._packages()),
         )
         if found is None:
             return (("watches_tests", REFUSED),)
@@ -484,13 +493,29 @@ class SourceAnalysis:
         return found
 
     def _functions(self) -> set[str]:
-        """The names of the head's Python functions and classes that the sources name as an attribute or a text."""
-        new = [source.new for source in self._sources if source.language == "python" and source.new is not None]
-        named = {word for content in new for word in re.findall(rb"[.\"']\s*(\w+)", content)}
-        named |= {word for content in new for word in re.findall(rb"\b(\w+)\s*=", content)}
+        """The names of the head's Python functions and classes that the sources name as an attribute or a text.
+
+        As `module.name` if it is only assigned or imported there, so that it may be something else.
+        """
+        new = {source.path: source.new for source in self._sources if source.language == "python" and source.new}
+        words = {word for content in new.values() for word in re.findall(rb"\w+", content)}
+        named = {word for content in new.values() for word in re.findall(rb"[.\"']\s*(\w+)", content)}
+        named |= {word for content in new.values() for word in re.findall(rb"\b(\w+)\s*=", content)}
+        found = set[bytes]()
         base = self.base.read_many([path for path in self._readable if path.endswith(".py")][:_MAX_SEARCHED])
-        defined = {word for content in (*base.values(), *new) for word in _DEFINED.findall(content)}
-        return {word.decode("utf-8", "replace") for word in named & defined}
+        for path, content in (base | new).items():
+            found |= named & {*_DEFINED.findall(content)}
+            place = PurePosixPath(path)
+            module = (place.parent.name if place.stem == "__init__" else place.stem).encode("utf-8", "replace")
+            if module in words:
+                names = {name for each in _REEXPORTED.findall(content) for name in _LAST_WORD.findall(each)}
+                found |= {module + b"." + name for name in named & (names | {*_ASSIGNED.findall(content)})}
+        return {word.decode("utf-8", "replace") for word in found}
+
+    def _packages(self) -> set[str]:
+        """The names in the paths of the base's Python files: an absolute import may begin in any directory."""
+        paths = (PurePosixPath(path) for path in self._readable if path.endswith(".py"))
+        return {name for path in paths for name in path.with_suffix("").parts}
 
     def _other_sources(self, languages: set[str], seed: int) -> list[ChangedSource]:
         """Some sources that the patch does not touch, from the directories in which it does."""

@@ -112,7 +112,7 @@ WatchRule = Literal["watches_tests", "own_equality"]
 
 
 def find_harness_detection(
-    sources: Sequence[ChangedSource], features: Sequence[str], functions: Sequence[str]
+    sources: Sequence[ChangedSource], features: Sequence[str], functions: Sequence[str], packages: Sequence[str]
 ) -> list[tuple[WatchRule, str]]:
     """The rule, and `path:line: what`, for every added line that examines tests, frames, the command line and the like.
 
@@ -123,7 +123,11 @@ def find_harness_detection(
         for path, language, old, new in sources
         if new is not None
         for line, what in sorted(
-            set(suspicious_code.watching_lines(language, path, old, new, features=features, functions=functions))
+            set(
+                suspicious_code.watching_lines(
+                    language, path, old, new, features=features, functions=functions, packages=packages
+                )
+            )
         )
     ]
     left = len(found) - suspicious_code.MAX_FINDINGS

@@ -40,6 +40,22 @@ _STARTED = re.compile(rb"^(?:if __name__ == |package main\b|fn main\(|#!)|\bpubl
 
 _REPLACES = "replaces a function of another module"
 """Found by the syntax tree; by its patterns only if it cannot be parsed."""
+_CLASS_NAME = re.compile(r"_*[A-Z][A-Z\d]*[a-z]")
+_SHARED = "changes what all modules share"
+"""By its patterns, and by the names of Node modules and of what comes from them."""
+_NODE = (
+    rb"""["'`](?:node:[\w/]+|(?:assert|fs|path|os|util|events|https?|crypto|stream|url|timers|child_process)"""
+    rb"""(?:/\w+)?)["'`]"""
+)
+_REQUIRED = rb"(?:require|import)\(\s*" + _NODE + rb"\s*\)+"
+_NODE_NAMES = re.compile(
+    rb"\bimport\b([\w$\s,*{}]{1,500}?)\bfrom\s*" + _NODE + rb"|(?<![\w$.])([\w$]+|\{[^{}]{1,500}\})"
+    rb"\s*(?::\s*[\w$.]{1,100}\s*)?=\s*\(?(?:await\s+)?" + _REQUIRED + rb"(?:\.[\w$]+)*(?![\w$]|\s*[(.])"
+)
+_NODE_CHANGES = re.compile(
+    rb"(?:(?<![\w$.])([\w$]+)|\b" + _REQUIRED + rb")(?:\.[\w$]+|\[[^\]\n]{1,200}\])+\s*(?:\?\?|\|\||&&)?=(?![=>])"
+    rb"|\b(?:Object|Reflect)\.(?:definePropert(?:y|ies)|assign|set|setPrototypeOf)\(\s*([\w$]+)\s*[.,]"
+)
 _ATTRIBUTE = re.compile(
     rb"[ \t]*#\[cfg(?:_attr)?\([^\n]*\)\](?=\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?(?:mod|impl|struct|enum)\b)"
 )
@@ -84,31 +100,44 @@ def watching_lines(
     *,
     features: Collection[str] = (),
     functions: Collection[str] = (),
+    packages: Collection[str] = (),
 ) -> Iterator[tuple[int, str]]:
     """(line, what it does) of the added lines, from 1.
 
-    `features` are those that a Rust item may depend on, `functions` the names of the project's in Python.
+    `features` are those that a Rust item may depend on. Of the project's Python: `functions` are the names of what may
+    be one, as `module.name` if only that module has it, and `packages` those of its directories and files.
     """
     yield from _constraints(path, old or b"", new) if language == "go" else ()
     code = code_only(language, new) or new
     before = b"" if old is None else code_only(language, old) or old
     rows = added_rows(old or b"", new)
-    command = _is_command(path, new)
+    command, project = _is_command(path, new), _Project(functions, packages)
     for rule in _rules(language):
         if rule.usual and command:
             continue
-        if rule.what == _REPLACES and (replaced := _replaced_functions(new, functions)) is not None:
-            if not _replaced_functions(before, functions):
+        if rule.what == _REPLACES and (replaced := _replaced_functions(new, project)) is not None:
+            if not _replaced_functions(before, project):
                 yield from ((one.start + 1, rule.what) for one in replaced if rows.intersection(one))
             continue
-        if rule.usual and rule.pattern.search(before):
+        if rule.usual and next(_places(rule, before), None) is not None:
             continue
-        for match in rule.pattern.finditer(code):
+        for match in _places(rule, code):
             if features and _is_known_feature(code, match.start(), features):
                 continue
             first = code.count(b"\n", 0, match.start())
             if rows.intersection(range(first, first + match[0].count(b"\n") + 1)):
                 yield first + 1, rule.what
+
+
+def _places(rule: _Rule, code: bytes) -> Iterator[re.Match[bytes]]:
+    yield from rule.pattern.finditer(code)
+    if rule.what == _SHARED:
+        bound = (found[1] or found[2] for found in _NODE_NAMES.finditer(code))
+        names = {name for each in bound for name in re.findall(rb"([\w$]+)\s*(?:[,}]|$)", each)}
+        for change in _NODE_CHANGES.finditer(code):
+            name = change[1] or change[2]
+            if name is None or name in names:
+                yield change
 
 
 def _constraints(path: str, old: bytes, new: bytes) -> Iterator[tuple[int, str]]:
@@ -146,28 +175,33 @@ def _is_command(path: str, content: bytes) -> bool:
     return _STARTED.search(content) is not None
 
 
-def _replaced_functions(content: bytes, functions: Collection[str]) -> list[range] | None:
+class _Project(NamedTuple):
+    functions: Collection[str]
+    packages: Collection[str]
+
+
+def _replaced_functions(content: bytes, project: _Project) -> list[range] | None:
     """The rows, from 0, of each statement that replaces what may be a function of something imported.
 
     None if this Python cannot parse it.
     """
     tree = parse_python(content)
-    return None if tree is None else list(_replaced(tree, dict(_imported(tree)), functions))
+    return None if tree is None else list(_replaced(tree, dict(_imported(tree, project)), project))
 
 
-def _replaced(scope: ast.AST, imported: Mapping[str, bool], functions: Collection[str]) -> Iterator[range]:
-    """`imported` are names, with whether they are modules: of anything else only known functions count."""
-    waiting = list(ast.iter_child_nodes(scope))
+def _replaced(scope: ast.AST, imported: Mapping[str, str], project: _Project) -> Iterator[range]:
+    waiting, known = list(ast.iter_child_nodes(scope)), project.functions
 
     def has_function(name: str, attribute: str) -> bool:
-        return imported.get(name, False) or (name in imported and attribute in functions)
+        origin = imported.get(name)
+        return origin == "" or (origin is not None and (attribute in known or f"{origin}.{attribute}" in known))
 
     while waiting:
         node = waiting.pop()
         if isinstance(node, _PYTHON_FUNCTIONS):
             bound = _bound(node)
-            outside = {name: module for name, module in imported.items() if name not in bound}
-            yield from _replaced(node, {**outside, **dict(_imported(node))}, functions)
+            outside = {name: origin for name, origin in imported.items() if name not in bound}
+            yield from _replaced(node, {**outside, **dict(_imported(node, project))}, project)
             continue
         if isinstance(node, ast.stmt):
             for target in _assigned_attributes(node):
@@ -250,17 +284,24 @@ def _root(target: ast.expr) -> str:
     return target.id if isinstance(target, ast.Name) else ""
 
 
-def _imported(scope: ast.AST) -> Iterator[tuple[str, bool]]:
-    """The names that are imported here, but not in functions inside, and whether all that they have may be functions:
-    of modules, and of what comes from the standard library."""
+def _imported(scope: ast.AST, project: _Project) -> Iterator[tuple[str, str]]:
+    """The names that are imported here, but not in functions inside, each with its name where it comes from.
+
+    That is empty if all that it has may be functions: of modules, of what comes from the standard library, and of
+    classes of other distributions.
+    """
     waiting = list(ast.iter_child_nodes(scope))
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Import):
-            yield from ((alias.asname or alias.name.partition(".")[0], True) for alias in node.names)
+            yield from ((alias.asname or alias.name.partition(".")[0], "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            library = not node.level and (node.module or "").partition(".")[0] in sys.stdlib_module_names
-            yield from ((alias.asname or alias.name, library) for alias in node.names)
+            package = (node.module or "").partition(".")[0]
+            library = not node.level and package in sys.stdlib_module_names
+            other = not node.level and package not in project.packages
+            for alias in node.names:
+                every = library or (other and _CLASS_NAME.match(alias.name) is not None)
+                yield alias.asname or alias.name, "" if every else alias.name
         elif not isinstance(node, _PYTHON_FUNCTIONS):
             waiting += ast.iter_child_nodes(node)
 

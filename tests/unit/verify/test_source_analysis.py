@@ -277,6 +277,20 @@ class TestWatching:
             ("from kit import core\n\ndelattr(core, 'f')", True),
             ("from kit import core\n\ncore.__dict__['f'] = g", True),
             ("from kit import core\n\nvars(core).update(f=g)", True),
+            ("from pandas import DataFrame\n\nDataFrame.equals = lambda a, b: True", True),
+            ("from kit import prices\n\nprices.rounded = g", True),
+            ("from kit import prices as p\n\np.shown: object = g", True),
+            ("from . import prices\n\nprices.cut = g", True),
+            ("from kit import prices\n\nprices.given = g", True),
+            ("from kit import prices\n\nprices.floor = g", True),
+            ("from kit import prices\n\nprices.ceil = g", True),
+            ("from kit import state\n\nstate.floor = g", False),
+            ("from kit import prices\n\nprices.limit = default()", False),
+            ("from kit import prices\n\nprices.timeout = default()", False),
+            ("from kit import prices\n\nprices.rate = default()", False),
+            ("from core import Cart\n\nCart.objects = Manager()", False),
+            ("from .core import Cart\n\nCart.objects = Manager()", False),
+            ("from flask import g\n\ng.user = default()", False),
             ("from kit import core\n\ncore.f = 3", False),
             ("from kit import state\n\nstate.timeout = default()", False),
             ("from kit.core import Cart\n\nCart.objects = Manager()", False),
@@ -285,7 +299,14 @@ class TestWatching:
         ],
     )
     def test_functions_of_the_project_that_are_replaced(self, code: str, replaces: bool) -> None:
-        base = {"kit/a.py": "", "kit/core.py": "def f(): ...\n\n\nclass Cart:\n    def total(self): ...\n"}
+        base = {
+            "kit/a.py": "",
+            "kit/core.py": "def f(): ...\n\n\nclass Cart:\n    def total(self): ...\n",
+            "kit/prices.py": "from math import (\n    ceil,\n    trunc as floor,\n)\n"
+            "rounded = lambda v: v\nshown: object = functools.partial(g, 2)\n"
+            "cut = maths.cut  # as there\ngiven = rounded\n"
+            "limit = None\ntimeout = limits.TIMEOUT\nrate = 0.5\n",
+        }
         found = analysis_of(base, {"kit/a.py": f"{code}\n"}).watches_tests()
         assert [what.partition(": ")[2] for _, what in found] == (
             ["replaces a function of another module"] if replaces else []
@@ -330,6 +351,13 @@ class TestWatching:
                     "const a = require('assert');\nObject.assign(a, {});",
                     "import fs from 'node:fs/promises';\n\nReflect.set(fs, 'stat', 1);",
                     "import * as a from 'node:assert/strict';\na.equal = 1;",
+                    "require('node:assert').strictEqual = f;",
+                    "(await import('node:assert')).default.strictEqual = f;",
+                    "import { strict as a } from 'node:assert';\na.equal = f;",
+                    "import a, { ok } from 'node:assert';\nif (x) a['equal'] = f;",
+                    "const { strict } = require('assert'); Object.assign(strict, { equal: f });",
+                    "const { strict: a } = require('assert');\nReflect.set(a, 'equal', f);",
+                    "const a = require('assert').strict;\na.equal = f;",
                 )
             ),
         ],
@@ -338,9 +366,17 @@ class TestWatching:
         ((_, found),) = analysis_of({}, {path: text}).watches_tests()
         assert found.endswith(what)
 
-    def test_modules_that_are_only_read(self) -> None:
-        text = "const fs = require('node:fs');\n\nmodule.exports = Object.assign({}, fs);\n"
-        assert analysis_of({}, {"a.js": text}).watches_tests() == ()
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "const fs = require('node:fs');\n\nmodule.exports = Object.assign({}, fs);",
+            "const server = require('http').createServer(f);\nserver.timeout = 5;",
+            "const { a } = require('./fs');\nimport b, { c as d } from 'b';\na.x = b.x = d.x = 1;",
+            "import { strict as a } from 'node:assert';\nif (a.x == 1 || a.y === 2) f((a) => a.z);\nb.a.x = 1;",
+        ],
+    )
+    def test_modules_that_are_only_read(self, text: str) -> None:
+        assert analysis_of({}, {"a.js": f"{text}\n"}).watches_tests() == ()
 
     @pytest.mark.parametrize(
         ("line", "known", "cargo"),
