@@ -200,6 +200,8 @@ class TestWatching:
             ("a.go", "var x = bits.UintSize", "decides by how it is compiled"),
             ("a.go", "//go:build !release\n\npackage a", "2: is compiled only for some"),
             ("a.rs", "fn f() { debug_assert!({ x = 1; true }); }", "decides by how it is compiled"),
+            ("a.rs", "#[cfg(\n    debug_assertions\n)]\nfn f() {}", "decides by how it is compiled"),
+            ("a.rs", "const X: bool = cfg ! [any(miri, debug_assertions)];", "decides by how it is compiled"),
             ("a.rs", "fn f() { let x = catch_unwind(|| g()); }", "decides by how it is compiled"),
             ("a.rs", 'const X: &str = env!("CARGO_BIN_NAME");', "decides by how it is compiled"),
             ("a.rs", '#[cfg(feature = "x")]\nmod s;', "decides by how it is compiled"),
