@@ -60,6 +60,7 @@ class Site:
         self.local_context = LocalContext(settings_from({"PATH": os.environ["PATH"]}, place / "state"))
         self.order: LocalJob
         self.harness: JobRunner
+        self.progress = ListProgress()
 
     def sit_down(self, recording: RecordedAnswers, issue: str) -> None:
         path = self.place / "issue.md"
@@ -67,11 +68,14 @@ class Site:
         model = f"recorded/{recording.save(self.place / 'answers.jsonl')}"
         options = FixOptions(repo=self.repository, issue=path, model=model, out=self.place / "out", plan_mode="none")
         self.order = find_or_create(options, self.local_context)
-        self.harness = self.local_context.runner(self.order, ListProgress(), _agree)
+        self.harness = self.local_context.runner(self.order, self.progress, _agree)
 
     async def work(self, recording: RecordedAnswers, issue: str, journal: MemoryJournal | None = None) -> JobResult:
         self.sit_down(recording, issue)
-        result = await self.harness.work(journal or MemoryJournal())
+        try:
+            result = await self.harness.work(journal or MemoryJournal())
+        finally:
+            print(*self.progress.said, sep="\n")  # a failure shows which step went another way
         self.local_context.store.mark_reported(self.order.job.id)
         return result
 
