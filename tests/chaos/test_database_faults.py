@@ -1,5 +1,6 @@
 """The database fails under a running server: Postgres stops and restarts, SQLite's disk is full for a while."""
 
+import contextlib
 import importlib.util
 import os
 import random
@@ -126,10 +127,6 @@ def test_a_temporarily_full_disk_is_waited_for(tmp_path: Path) -> None:
 
 
 def fill(ballast: Path) -> None:
-    with ballast.open("wb") as file:
-        try:
-            while True:
-                file.write(bytes(65_536))
-                file.flush()
-        except OSError:
-            pass
+    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(65_536))
