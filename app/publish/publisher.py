@@ -9,6 +9,8 @@ from functools import partial
 from time import monotonic
 from typing import Generic, TypeVar
 
+from sqlalchemy.exc import OperationalError
+
 from app.core.errors import AgentFixError
 from app.core.failpoints import failpoint
 from app.core.job import PUBLISHED, JobResult, JobState
@@ -129,13 +131,18 @@ class Publisher(Generic[F]):
         self._notifier = notifier
         self._busy: set[int] = set()
         self._claiming = asyncio.Lock()
+        self._unstored: list[Callable[[], object]] = []
 
     async def publish_next(self, kinds: Collection[str] = ()) -> EffectClaim | None:
         """Carry out the next due effect, of these kinds if any are given; None if there is none.
 
         Failures are recorded, not raised. Concurrent calls take effects of different installations.
+        Raises SQLAlchemyError; if it was an outcome that could not be stored, the next call stores it first.
         """
         async with self._claiming:
+            while self._unstored:
+                await asyncio.to_thread(self._unstored[0])
+                self._unstored.pop(0)
             claim = await asyncio.to_thread(self._outbox.claim, self._owner, frozenset(self._busy), kinds)
             if claim is None:
                 return None
@@ -160,11 +167,19 @@ class Publisher(Generic[F]):
                         raise
                     return
         except AgentFixError as error:
-            await asyncio.to_thread(self._outbox.failed, claim, error)
+            await self._store(partial(self._outbox.failed, claim, error))
             return
         failpoint("effect.made")
-        await asyncio.to_thread(self._outbox.done, claim, receipt)
+        await self._store(partial(self._outbox.done, claim, receipt))
         failpoint("receipt.written")
+
+    async def _store(self, outcome: Callable[[], object]) -> None:
+        """Store an outcome. One that meets an absent database or a full disk is kept: its lease is long."""
+        try:
+            await asyncio.to_thread(outcome)
+        except OperationalError:
+            self._unstored.append(outcome)
+            raise
 
     async def _notify(self, claim: EffectClaim, effect: SendNotification) -> Receipt:
         if self._notifier is None:

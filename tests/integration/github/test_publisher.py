@@ -3,16 +3,19 @@
 import asyncio
 import itertools
 import random
+import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from app.core.errors import AgentFixError
 from app.core.task import IssueRef
 from app.github.base import ReactionTarget
 from app.jobs.tables import jobs
-from app.publish.effects import AddReaction, UpdateStatusComment
+from app.publish.effects import AddReaction, NextAttempt, Receipt, UpdateStatusComment
+from app.publish.outbox import EffectClaim, Outbox
 from app.publish.publisher import Publisher
 from tests.support.databases import database
 from tests.support.file_conversation import FileForge, as_wished
@@ -84,6 +87,48 @@ async def test_an_installation_whose_effect_failed_is_free_again(tmp_path: Path)
         (failed, _) = rows.outbox.of("j1")
         assert failed.error is not None
         assert failed.error.message == "no"
+
+
+class FullDisk(Outbox):
+    """Cannot store the first outcome."""
+
+    full = True
+
+    def _check(self) -> None:
+        if self.full:
+            self.full = False
+            raise OperationalError("UPDATE effects", {}, sqlite3.OperationalError("database or disk is full"))
+
+    def done(self, claim: EffectClaim, receipt: Receipt) -> None:
+        self._check()
+        super().done(claim, receipt)
+
+    def failed(self, claim: EffectClaim, error: AgentFixError) -> NextAttempt:
+        self._check()
+        return super().failed(claim, error)
+
+
+@pytest.mark.parametrize(("trouble", "state", "made"), [([], "done", 1), ([AgentFixError("no")], "failed", 0)])
+async def test_an_outcome_that_could_not_be_stored_is_stored_as_soon_as_it_can_be(
+    trouble: list[AgentFixError], state: str, made: int, tmp_path: Path
+) -> None:
+    """Its lease would keep the effect for minutes, and then it would be carried out again."""
+    with database("sqlite", tmp_path) as engine:
+        rows = Rows(tmp_path, engine, trouble=trouble)
+        rows.outbox = FullDisk(engine, lambda: NOW)
+        place = IssueRef(installation=1, repository=2, owner="ada", name="sample", number=3)
+        key = rows.outbox.add("j1", 1, place, AddReaction(target=ReactionTarget(kind="issue", id=3), content="eyes"))
+
+        async def open_forge(_place: IssueRef) -> FileForge:
+            return rows.forge
+
+        publisher = Publisher(rows.outbox, open_forge, as_wished, "p1")
+        with pytest.raises(OperationalError):
+            await publisher.publish_next()
+        assert rows.state(key) == "claimed"
+        assert await publisher.publish_next() is None
+        assert rows.state(key) == state
+        assert len(rows.forge.made("reaction")) == made
 
 
 @pytest.mark.parametrize("seed", range(6))
