@@ -46,6 +46,7 @@ WHILE_PLANNING = frozenset(
     {
         *(f"{step}.{moment}" for step in ("plan.answer", "baseline", "specification") for moment in ("done", "stored")),
         *("baseline.before", "specification.before", "plan.booked", "specification.1.booked", "said.verification:1"),
+        "said.verification:2",  # the independent tests are tried on the base
     }
 )
 LOST = {("plan", "lost"), ("specification.1", "lost")}
