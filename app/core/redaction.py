@@ -155,7 +155,7 @@ GRAM_LENGTH = 12
 """So many characters of a random value in any spelling are enough."""
 MAX_UNPACKED = 4 * 1024 * 1024
 MAX_BLOBS = 5_000
-"""So many bytes and compressed blobs are unpacked from one text, in all its layers together."""
+"""So many bytes and compressed streams are unpacked from one text, in all its layers together."""
 MAX_LAYERS = 3
 
 _PUBLIC_HEAD = re.compile(
@@ -178,9 +178,12 @@ _HEXADECIMAL = re.compile(r"(?:[0-9A-Fa-f]{2}[\s:,]?){16,}")
 _APART = b"\n!" + b"0" * GRAM_LENGTH + b"!\n"
 """Between decoded parts: no view of the text joins the end of one to the beginning of the next."""
 _CHUNK = 64 * 1024
+_OVERLAP = 256
+"""So many bytes of the streams before are searched again, because a secret may be split."""
+_ZLIB = b"\x78"
 _UNPACKERS = (
     (b"\x1f\x8b", lambda: zlib.decompressobj(31)),
-    (b"\x78", zlib.decompressobj),
+    (_ZLIB, zlib.decompressobj),
     (b"BZh", bz2.BZ2Decompressor),
     (b"\xfd7zXZ", lzma.LZMADecompressor),
 )
@@ -340,7 +343,7 @@ def _unpacked(text: str) -> Iterator[bytes]:
     texts = []
     for content in _decoded(text):
         yield from _opened(content)
-        if len(content) >= GRAM_LENGTH and sum(32 <= byte < 127 for byte in content) > 0.9 * len(content):
+        if _is_text(content):
             texts.append(content)
     yield from _opened(text.encode("latin-1", "ignore"))
     if texts:
@@ -352,49 +355,78 @@ def _decoded(text: str) -> Iterator[bytes]:
         yield bytes.fromhex(re.sub(r"[\s:,]", "", match[0]))
     for match in _PACKED.finditer(text):
         pieces = re.findall(_BASE64 + "+", match[0].replace("\\n", " "))
-        for run in dict.fromkeys(("".join(pieces), *pieces)):
-            encoded = run.translate(str.maketrans("-_", "+/"))
-            with contextlib.suppress(binascii.Error):
-                yield base64.b64decode(encoded[: -1 if len(encoded) % 4 == 1 else None] + "==")
+        whole = _from_base64("".join(pieces))
+        yield whole
+        if not _is_text(whole) or any(len(piece) % 4 for piece in pieces[:-1]):
+            yield from map(_from_base64, dict.fromkeys(pieces))
+        # A word before the compressed data would shift it: from each piece that begins some. Only the first goes to the
+        # end, so that the time does not grow with the square of the text.
+        starts = [number for number, piece in enumerate(pieces) if number and _begins_compressed(piece)]
+        for start, end in zip(starts, (None, *starts[2:], None), strict=False):
+            yield _from_base64("".join(pieces[start:end]))
+
+
+def _from_base64(run: str) -> bytes:
+    """The content, or nothing if that is no base64."""
+    encoded = run.translate(str.maketrans("-_", "+/"))
+    try:
+        return base64.b64decode(encoded[: -1 if len(encoded) % 4 == 1 else None] + "==")
+    except binascii.Error:
+        return b""
+
+
+def _begins_compressed(piece: str) -> bool:
+    head = _from_base64(piece[:8])
+    if head.startswith(_ZLIB) and int.from_bytes(head[:2]) % 31:  # zlib's own check of its first two bytes
+        return False
+    return any(head.startswith(magic) for magic, _ in _UNPACKERS)
+
+
+def _is_text(content: bytes) -> bool:
+    return len(content) >= GRAM_LENGTH and sum(32 <= byte < 127 for byte in content) > 0.9 * len(content)
 
 
 def _opened(content: bytes) -> Iterator[bytes]:
-    for magic, unpacker in _UNPACKERS:
-        if content.startswith(magic):
-            yield _decompressed(unpacker, content)
+    """The content of each of the compressed streams that follow one another, behind the end of those before."""
+    rest, before = memoryview(content), b""
+    while unpacker := next((make for magic, make in _UNPACKERS if rest[: len(magic)] == magic), None):
+        unpacked, rest = _decompressed(unpacker, rest)
+        yield before + unpacked
+        before = (before + unpacked)[-_OVERLAP:]
 
 
-def _decompressed(unpacker: Callable[[], Any], packed: bytes) -> bytes:
-    """What is before the end, an error, or more than may be unpacked."""
+def _decompressed(unpacker: Callable[[], Any], packed: memoryview) -> tuple[bytes, memoryview]:
+    """What is before the end, an error, or more than may be unpacked; and what follows the end, if it was reached."""
     content = bytearray()
     for step in (_CHUNK, 1):  # a call that fails returns nothing, so what was before an error is read byte by byte
         content.clear()
         with contextlib.suppress(zlib.error, OSError, EOFError, lzma.LZMAError, ValueError):
-            for part in _parts(unpacker(), packed, step):
-                content += part
-                if len(content) > MAX_UNPACKED:
-                    break
+            stream = unpacker()
+            for start in range(0, len(packed), step):
+                for part in _parts(stream, packed[start : start + step], step):
+                    content += part
+                    if len(content) > MAX_UNPACKED:
+                        return bytes(content), packed[:0]
+                if stream.eof:
+                    return bytes(content), packed[min(start + step, len(packed)) - len(stream.unused_data) :]
             break
-    return bytes(content)
+    return bytes(content), packed[:0]
 
 
-def _parts(unpacker: Any, packed: bytes, step: int) -> Iterator[bytes]:
+def _parts(stream: Any, packed: memoryview, step: int) -> Iterator[bytes]:
     """The content in parts of up to `step` bytes, each as soon as so many bytes give it."""
-    for start in range(0, len(packed), step):
-        rest = packed[start : start + step]
-        while (part := unpacker.decompress(rest, step)) and not unpacker.eof:
-            yield part
-            rest = getattr(unpacker, "unconsumed_tail", b"")  # only zlib's returns what it did not read
+    rest: bytes | memoryview = packed
+    while (part := stream.decompress(rest, step)) and not stream.eof:
         yield part
-        if unpacker.eof:
-            return
+        rest = getattr(stream, "unconsumed_tail", b"")  # only zlib's returns what it did not read
+    yield part
 
 
 MASK = "[redacted]"
 _MASKED: Mapping[Finding, str] = {
     "": "",
     "secret": f"{MASK}: this text contained an encoded secret",
-    "too much to search": f"{MASK}: this text had more packed data than is searched for secrets",
+    "too much to search": f"{MASK}: this text had more encoded or compressed data than is searched for secrets",
 }
 _CREDENTIALS = {"JSON web token", "credentials in a URL", "authorization header", "private key"}
 

@@ -18,7 +18,7 @@ from app.publish.effects import (
 
 _REASONS: Mapping[Finding, str] = {
     "secret": "contained something that must not leave this server",
-    "too much to search": "contained more packed data than is searched for secrets",
+    "too much to search": "contained more encoded or compressed data than is searched for secrets",
 }
 _HELD_BACK = "**Held back.** The text for this comment {}. None of it was posted; the server's log names the job."
 HELD_BACK = _HELD_BACK.format(_REASONS["secret"])

@@ -70,6 +70,8 @@ def test_text_with_too_much_to_search_has_its_own_message() -> None:
     kind = next(kind for kind in KINDS if kind.__name__ == "UpdateStatusComment")
     scan, too_much = SecretScan(Redactor((SECRET,))), base64.b64encode(gzip.compress(bytes(5_000_000))).decode()
     held = scan.checked("job", made(kind, "body", too_much)).model_dump()["body"]
-    assert "more packed data than is searched for secrets" in held
-    with pytest.raises(SecretFound, match="more packed data than is searched for secrets; none of it was published"):
+    assert "more encoded or compressed data than is searched for secrets" in held
+    with pytest.raises(
+        SecretFound, match="more encoded or compressed data than is searched for secrets; none of it was published"
+    ):
         scan.refuse("job", [too_much])
