@@ -242,6 +242,10 @@ def _test_items(content: bytes, body: Node, children: Iterable[Node]) -> frozens
     )
 
 
+def _is_item(node: Node) -> bool:
+    return node.type.endswith("_item") or node.type in ("use_declaration", "macro_definition")
+
+
 def _with_attributes(nodes: Iterable[Node]) -> Iterator[tuple[list[Node], Node]]:
     """The nodes of a Rust source but comments, each behind its attributes."""
     attributes: list[Node] = []
@@ -372,7 +376,7 @@ def _items_of_tests(content: bytes) -> _TestItems | None:
                 counted[key] += 1
             elif child.child_count:
                 found.others[key] = (attributes, child)
-                kind = b"" if child.type == "mod_item" or not name else child.type.encode() + b" "
+                kind = b"" if child.type == "mod_item" or not _is_item(child) else child.type.encode() + b" "
                 inner.append((child, (*place, *_conditions(content, attributes, kind + name))))
         if node.type == "source_file":
             found.ends[place] = len(content)

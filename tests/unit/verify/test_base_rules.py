@@ -162,6 +162,12 @@ def test_modules_of_tests_in_rust_are_the_bases(change: tuple[str, str]) -> None
     assert "a + b" in found
 
 
+def test_modules_of_tests_in_rust_come_back_outside_of_foreign_functions() -> None:
+    old = f'{RUST}\nextern "C" {{\n    fn abs(a: i32) -> i32;\n}}\n'
+    found = ruled({"src/lib.rs": old}, {"src/lib.rs": old.replace("tests {", "t {")})["src/lib.rs"]
+    assert found.rstrip().endswith(RUST.partition("\n\n")[2].rstrip())
+
+
 @pytest.mark.parametrize(
     "tests",
     [
