@@ -227,8 +227,8 @@ def _redundant_parentheses(language: str, node: Node, content: bytes) -> bool:
 _BODIES = frozenset({"source_file", "declaration_list", "block"})
 
 
-def _test_items(content: bytes, body: Node, children: Iterable[Node]) -> frozenset[int]:
-    """The ids of Rust items that only exist in a build of tests, and of their attributes.
+def _test_items(content: bytes, body: Node, children: Iterable[Node], *, statements: bool = False) -> frozenset[int]:
+    """The ids of Rust items, or also of statements, that only exist in a build of tests, and of their attributes.
 
     Anything else that only exists there (an arm of a `match`, an element of an array) is part of the program.
     """
@@ -237,7 +237,8 @@ def _test_items(content: bytes, body: Node, children: Iterable[Node]) -> frozens
     return frozenset(
         each.id
         for attributes, node in _with_attributes(children)
-        if any(_for_tests(text_of(content, each)) for each in attributes)
+        if (statements or body.type != "block" or _is_item(node))
+        and any(_for_tests(text_of(content, each)) for each in attributes)
         for each in (*attributes, node)
     )
 
@@ -367,7 +368,7 @@ def _items_of_tests(content: bytes) -> _TestItems | None:
             return None
         children = node.children
         place += _conditions(content, (each for each in children if each.type == "inner_attribute_item"))
-        skipped, inner = _test_items(content, node, children), []
+        skipped, inner = _test_items(content, node, children, statements=True), []
         for attributes, child in _with_attributes(children):
             name = _name_of(content, child)
             key = (place, child.type, name)

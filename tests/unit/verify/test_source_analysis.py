@@ -170,6 +170,10 @@ class TestWatching:
                     "5 if cfg ! [test] => P { x: 2 },",
                 )
             ),
+            *(
+                ("a.rs", f"fn f() -> u8 {{\n    #[cfg(test)]\n    {text}\n    4\n}}", "3: asks whether it is tested")
+                for text in ("return 5;", "let x = 5;", "{ return 5; }", "g!();", "if true { return 5 }", "*x = 5;")
+            ),
             ("a.rb", "x = defined?(RSpec)", "asks whether it is tested"),
             ("A.java", "class A { boolean equals(Object o) { return true; } }", "equal to everything"),
             ("a.py", "import json\n\njson.loads = json.dumps", "4: replaces a function of another module"),
@@ -230,7 +234,7 @@ class TestWatching:
             ("tests/test_a.py", "", "import pytest\n"),
             ("a.rs", "", "#[cfg(test)]\nmod tests {\n    use super::*;\n}\n"),
             ("a.rs", "", "struct A;\n\nimpl A {\n    #[cfg(all(unix, test))]\n    fn f() {}\n}\n"),
-            ("a.rs", "", "fn f(test: u8) -> u8 {\n    #[cfg(test)]\n    g();\n    cfg!(miri) as u8 + test\n}\n"),
+            ("a.rs", "", "fn f(test: u8) -> u8 {\n    #[cfg(test)]\n    use g::h;\n    cfg!(miri) as u8 + test\n}\n"),
             ("a.go", "", "package main\n\nvar x = os.Args\n"),
             ("a.py", "import settings\n", "import settings\n\n\ndef f(debug):\n    settings.DEBUG = debug\n"),
             ("a.py", "", "import logging as log\n\n\ndef f(log=None):\n    log.level = 3\n    log.name = f\n"),
