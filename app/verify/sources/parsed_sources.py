@@ -304,14 +304,16 @@ class _TestItems(NamedTuple):
     items: dict[_ItemKey, _Item]
     others: dict[tuple[_Place, str, bytes], _Item]
     ends: dict[_Place, int]
+    macro_words: Counter[bytes]
+    """How often each word that stands for a test (`test`, `rstest`, `mod tests`) is in macros and their arguments."""
 
 
 def with_test_items(old: bytes, new: bytes) -> bytes:
     """The new Rust source with the old one's items that only a build of tests has, at any depth, and no others.
 
     What is removed from a function's body stays removed, and an item that every build has now is not added again. If a
-    file cannot be parsed or has items that are nested too deeply, or if what was around an item is gone, the result
-    does not compile in a build of tests.
+    file cannot be parsed or has items that are nested too deeply, if what was around an item is gone, or if a macro may
+    define tests that the old source did not have, the result does not compile in a build of tests.
     """
     before, after = _items_of_tests(old), _items_of_tests(new)
     if before is None or after is None:
@@ -321,7 +323,7 @@ def with_test_items(old: bytes, new: bytes) -> bytes:
         for key, item in after.items.items()
     ]
     gone: dict[int, list[bytes]] = {}
-    lost = False
+    lost = bool(after.macro_words - before.macro_words)
     for key, item in before.items.items():
         place, other = key[0], after.others.get(key[:3])
         if key in after.items or (other and _for_all_builds(old, item) == _for_all_builds(new, other)):
@@ -354,12 +356,15 @@ def _for_all_builds(content: bytes, item: _Item) -> list[bytes]:
     return [*kept, content[min(parts, default=node.start_byte) : node.end_byte]]
 
 
+_TEST_WORD = re.compile(rb"(?:^|_)(?:rs)?tests?(?:_|$)")
+
+
 def _items_of_tests(content: bytes) -> _TestItems | None:
     """None if the file is too large, takes too long to parse, or has items that are nested too deeply."""
     root = grammars.with_tree("rust", content, lambda tree: tree.root_node)
     if root is None:
         return None
-    found = _TestItems({}, {}, {})
+    found = _TestItems({}, {}, {}, Counter())
     counted: Counter[tuple[_Place, str, bytes]] = Counter()
     waiting: list[tuple[Node, _Place]] = [(root, ())]
     while waiting:
@@ -368,6 +373,9 @@ def _items_of_tests(content: bytes) -> _TestItems | None:
             return None
         children = node.children
         place += _conditions(content, (each for each in children if each.type == "inner_attribute_item"))
+        if node.type == "token_tree":
+            words = (text_of(content, each) for each in children if each.type == "identifier")
+            found.macro_words.update(word for word in words if _TEST_WORD.search(word))
         skipped, inner = _test_items(content, node, children, statements=True), []
         for attributes, child in _with_attributes(children):
             name = _name_of(content, child)

@@ -247,6 +247,29 @@ def test_a_source_in_rust_without_a_place_for_the_bases_tests_does_not_compile(c
 
 
 @pytest.mark.parametrize(
+    ("line", "defines"),
+    [
+        ("all! { mod tests { #[test] fn one() {} } }", True),
+        ("macro_rules! one { ($body:expr) => { #[test] fn one() { $body } } }", True),
+        ("all! { #[tokio::test] async fn one() {} }", True),
+        ("all! { #[rstest] fn one() {} }", True),
+        ('fn f() { println!("{}: test {:?}", latest, contest); }', False),
+        ("#[cfg(test)]\nmod tests {\n    all! { #[test] fn one() {} }\n}", False),
+    ],
+)
+def test_a_source_in_rust_whose_macros_may_define_new_tests_does_not_compile(line: str, defines: bool) -> None:
+    error = 'the tests of the base have no place here";\n'
+    assert (
+        ruled({"src/zones.rs": RUST}, {"src/zones.rs": "", "src/zones/mod.rs": line})["src/zones/mod.rs"].endswith(
+            error
+        )
+        is defines
+    )
+    assert ruled({"a.rs": "fn f() {}"}, {"a.rs": f"fn g() {{}}\n{line}"})["a.rs"].endswith(error) is defines
+    assert not ruled({"a.rs": f"fn f() {{}}\n{line}"}, {"a.rs": f"fn g() {{}}\n{line}"})["a.rs"].endswith(error)
+
+
+@pytest.mark.parametrize(
     ("source", "line", "path"),
     [
         ("src/lib.rs", "#[cfg(test)]\nmod tests;\n", "src/tests.rs"),
