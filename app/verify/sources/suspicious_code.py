@@ -65,7 +65,7 @@ _MACHINE = re.compile(
     r"_(?:linux|windows|darwin|freebsd|netbsd|openbsd|dragonfly|solaris|illumos|aix|plan9|android|ios|js|wasip1|wasm|unix"
     r"|amd64|386|arm|arm64|loong64|mips\w*|ppc64\w*|riscv64|s390x)$"
 )
-_COMPILED = re.compile(rb"\b(?:debug_assertions|overflow_checks|test)\b")
+_COMPILED = re.compile(rb"\b(?:debug_assertions|overflow_checks|test)\b|\$")
 
 
 _PLAIN = (ast.Constant, ast.JoinedStr, ast.ListComp, ast.SetComp, ast.DictComp, ast.List, ast.Tuple, ast.Set, ast.Dict)

@@ -165,11 +165,18 @@ class TestWatching:
                     "#[cfg (\n    test\n)] 1 => P { x: 2 },",
                     "2 => P { #[cfg(test)] x: 1, #[cfg(any())] x: 2 },",
                     '#[cfg(any(kind = "\\"\n", test))] 1 => P { x: 2 },',
+                    '#[cfg(any(kind = r#"a"b"#, test))] 1 => P { x: 2 },',
+                    '#[cfg(any(kind = r"\\", test))] 1 => P { x: 2 },',
+                    f'#[cfg(any(kind = r#"{"x" * 2000}"#, test))] 1 => P {{ x: 2 }},',
+                    f"#[cfg(any({'miri, ' * 2000}test))] 1 => P {{ x: 2 }},",
+                    "#[cfg(any(miri,\u200etest))] 1 => P { x: 2 },",
                     "3 => g([#[cfg(test)] 4, 5]),",
                     "4 if cfg!(any(test)) => P { x: 2 },",
                     "5 if cfg ! [test] => P { x: 2 },",
                 )
             ),
+            ("a.rs", "macro_rules! p { ($m:meta, $a:expr) => { if cfg!($m) { $a } } }", "asks whether it is tested"),
+            ("a.rs", "macro_rules! p { ($m:meta) => { #[cfg(any(miri, $m))] mod a; } }", "asks whether it is tested"),
             *(
                 ("a.rs", f"fn f() -> u8 {{\n    #[cfg(test)]\n    {text}\n    4\n}}", "3: asks whether it is tested")
                 for text in ("return 5;", "let x = 5;", "{ return 5; }", "g!();", "if true { return 5 }", "*x = 5;")
@@ -203,6 +210,7 @@ class TestWatching:
             ("a.go", 'var x, _ = filepath.Glob("*.go")', "looks where it is run"),
             ("a.go", "var x = bits.UintSize", "decides by how it is compiled"),
             ("a.go", "//go:build !release\n\npackage a", "2: is compiled only for some"),
+            ("a.rs", 'const X: bool = cfg!(any(kind = r#"a"b"#, unix));', "decides by how it is compiled"),
             ("a.rs", "fn f() { debug_assert!({ x = 1; true }); }", "decides by how it is compiled"),
             ("a.rs", "#[cfg(\n    debug_assertions\n)]\nfn f() {}", "decides by how it is compiled"),
             ("a.rs", "const X: bool = cfg ! [any(miri, debug_assertions)];", "decides by how it is compiled"),
@@ -235,6 +243,8 @@ class TestWatching:
             ("a.rs", "", "#[cfg(test)]\nmod tests {\n    use super::*;\n}\n"),
             ("a.rs", "", "struct A;\n\nimpl A {\n    #[cfg(all(unix, test))]\n    fn f() {}\n}\n"),
             ("a.rs", "", "fn f(test: u8) -> u8 {\n    #[cfg(test)]\n    use g::h;\n    cfg!(miri) as u8 + test\n}\n"),
+            ("a.rs", "", f'const X: bool = cfg!(any({"miri, " * 99}kind = r#"a" test "#));\n'),
+            ("a.rs", "", "macro_rules! m { ($i:item) => { #[cfg(miri)] $i #[cfg_attr(miri, allow(a))] $i } }\n"),
             ("a.go", "", "package main\n\nvar x = os.Args\n"),
             ("a.py", "import settings\n", "import settings\n\n\ndef f(debug):\n    settings.DEBUG = debug\n"),
             ("a.py", "", "import logging as log\n\n\ndef f(log=None):\n    log.level = 3\n    log.name = f\n"),
@@ -396,6 +406,7 @@ class TestWatching:
             ('#[cfg(feature = "serde")]\nuse a::b;', False, False),
             ('#[cfg(all(feature = "serde", debug_assertions))]\nmod s;', False, False),
             ('#[cfg(any(feature = "serde", test))]\nmod s;', False, False),
+            ('#[cfg(any(feature = "serde", $m))]\nmod s;', False, False),
             ('#[cfg(feature = "test")]\nmod s;', True, False),
             ('const X: bool = cfg!(feature = "serde");', False, False),
         ],
