@@ -318,15 +318,22 @@ def with_test_items(old: bytes, new: bytes) -> bytes:
     before, after = _items_of_tests(old), _items_of_tests(new)
     if before is None or after is None:
         return new + _NO_PLACE if b"test" in old + new else new
+    promoted = {
+        key: _span(other)
+        for key, item in before.items.items()
+        if key not in after.items and (other := after.others.get(key[:3]))
+        if _for_all_builds(old, item) == _for_all_builds(new, other)
+    }
     edits = [
-        (*_span(item), _text(old, before.items[key]) if key in before.items else b"")
-        for key, item in after.items.items()
+        (start, end, _text(old, before.items[key]) if key in before.items else b"")
+        for key, (start, end) in ((key, _span(item)) for key, item in after.items.items())
+        if not any(first <= start < last for first, last in promoted.values())
     ]
     gone: dict[int, list[bytes]] = {}
     lost = bool(after.macro_words - before.macro_words)
     for key, item in before.items.items():
-        place, other = key[0], after.others.get(key[:3])
-        if key in after.items or (other and _for_all_builds(old, item) == _for_all_builds(new, other)):
+        place = key[0]
+        if key in after.items or key in promoted:
             continue
         if place in after.ends:
             gone.setdefault(after.ends[place], []).append(_text(old, item))

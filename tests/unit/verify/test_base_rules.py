@@ -227,6 +227,12 @@ def test_items_in_rust_that_every_build_has_now_are_not_added_again(change: tupl
     assert (comes_back in found.replace(new.strip(), "")) if comes_back else found == new
 
 
+def test_tests_inside_of_a_module_in_rust_that_every_build_has_now_stay() -> None:
+    old = "#[cfg(test)]\nmod util {\n    pub fn half() {}\n\n    #[test]\n    fn halves() {}\n}\n"
+    new = old.replace("#[cfg(test)]\n", "")
+    assert ruled({"a.rs": old}, {"a.rs": f"{new}\n#[test]\nfn new() {{}}\n"})["a.rs"].rstrip() == new.rstrip()
+
+
 @pytest.mark.parametrize(
     "change",
     [
