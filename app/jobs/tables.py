@@ -10,7 +10,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, InternalError, OperationalError, SQLAlchemyError
 
 from app.core.errors import AgentFixError
 from app.core.text import storable
@@ -508,6 +508,13 @@ def is_unreachable(error: Exception) -> bool:
         return False
     code = getattr(error.orig, "sqlstate", "")  # psycopg's is None if no server answered
     return error.connection_invalidated or code is None or code.startswith(("08", "57P"))
+
+
+def may_pass(error: SQLAlchemyError) -> bool:
+    """True if the same write may succeed later: the database is away, full, busy or read-only. False for wrong data."""
+    if isinstance(error, InternalError):
+        return getattr(error.orig, "sqlstate", "") == "25006"  # read-only, as a standby is
+    return isinstance(error, OperationalError | sa.exc.TimeoutError)  # the second: all connections are in use
 
 
 def open_database(url: str, state: Path) -> Engine:

@@ -9,7 +9,7 @@ from functools import partial
 from time import monotonic
 from typing import Generic, TypeVar
 
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import SQLAlchemyError
 
 from app.core.errors import AgentFixError
 from app.core.failpoints import failpoint
@@ -20,6 +20,7 @@ from app.github.base import ForgeEffects, ForgeError, NeedsHumanAction, NewCheck
 from app.jobs import queue
 from app.jobs.context import ThreadRef
 from app.jobs.store import JobQueries, JobStore, JobWithContext
+from app.jobs.tables import may_pass
 from app.publish.body_edits import with_parts, with_section, with_state
 from app.publish.effects import (
     AddFollowUpSection,
@@ -137,12 +138,11 @@ class Publisher(Generic[F]):
         """Carry out the next due effect, of these kinds if any are given; None if there is none.
 
         Failures are recorded, not raised. Concurrent calls take effects of different installations.
-        Raises SQLAlchemyError; if it was an outcome that could not be stored, the next call stores it first.
+        Raises SQLAlchemyError; if it was an outcome that could not be stored for now, the next call stores it first.
         """
         async with self._claiming:
             while self._unstored:
-                await asyncio.to_thread(self._unstored[0])
-                self._unstored.pop(0)
+                await self._store(self._unstored.pop(0))
             claim = await asyncio.to_thread(self._outbox.claim, self._owner, frozenset(self._busy), kinds)
             if claim is None:
                 return None
@@ -174,11 +174,12 @@ class Publisher(Generic[F]):
         failpoint("receipt.written")
 
     async def _store(self, outcome: Callable[[], object]) -> None:
-        """Store an outcome. One that meets an absent database or a full disk is kept: its lease is long."""
+        """Store an outcome. One that the database does not take for now is kept: its lease is long."""
         try:
             await asyncio.to_thread(outcome)
-        except OperationalError:
-            self._unstored.append(outcome)
+        except SQLAlchemyError as error:
+            if may_pass(error):
+                self._unstored.append(outcome)
             raise
 
     async def _notify(self, claim: EffectClaim, effect: SendNotification) -> Receipt:
@@ -197,7 +198,7 @@ class Publisher(Generic[F]):
         tip = await forge.tip(granted.base)
         if not tip:
             return False
-        await asyncio.to_thread(self._outbox.amend, claim, requested.model_copy(update={"onto": tip}))
+        await self._store(partial(self._outbox.amend, claim, requested.model_copy(update={"onto": tip})))
         failpoint("effect.amended")
         return True
 

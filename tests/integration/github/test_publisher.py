@@ -4,17 +4,21 @@ import asyncio
 import itertools
 import random
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from sqlalchemy.exc import OperationalError
+from psycopg.errors import ReadOnlySqlTransaction
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import IntegrityError, InternalError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from app.core.errors import AgentFixError
 from app.core.task import IssueRef
-from app.github.base import ReactionTarget
+from app.github.base import ReactionTarget, WorkflowsMoved
 from app.jobs.tables import jobs
-from app.publish.effects import AddReaction, NextAttempt, Receipt, UpdateStatusComment
+from app.publish.effects import AddReaction, Effect, NextAttempt, Receipt, UpdateStatusComment
 from app.publish.outbox import EffectClaim, Outbox
 from app.publish.publisher import Publisher
 from tests.support.databases import database
@@ -22,7 +26,7 @@ from tests.support.file_conversation import FileForge, as_wished
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault
 from tests.support.publisher_harness import PublisherHarness
-from tests.unit.publish.test_outbox import NOW
+from tests.unit.publish.test_outbox import DRAFT, NOW, PLACE
 from tests.unit.publish.test_outbox import OutboxHarness as Rows
 
 
@@ -89,15 +93,21 @@ async def test_an_installation_whose_effect_failed_is_free_again(tmp_path: Path)
         assert failed.error.message == "no"
 
 
-class FullDisk(Outbox):
-    """Cannot store the first outcome."""
+FULL = OperationalError("UPDATE effects", {}, sqlite3.OperationalError("database or disk is full"))
+READ_ONLY = InternalError("UPDATE effects", {}, ReadOnlySqlTransaction("cannot execute UPDATE"))
+NO_CONNECTION = PoolTimeoutError("QueuePool limit of size 5 overflow 10 reached")
+WRONG = IntegrityError("INSERT INTO receipts", {}, sqlite3.IntegrityError("UNIQUE constraint failed"))
 
-    full = True
+
+class RefusingOutbox(Outbox):
+    """Cannot store the first outcomes, because of these errors."""
+
+    refusals: Sequence[SQLAlchemyError] = ()
 
     def _check(self) -> None:
-        if self.full:
-            self.full = False
-            raise OperationalError("UPDATE effects", {}, sqlite3.OperationalError("database or disk is full"))
+        if self.refusals:
+            first, *self.refusals = self.refusals
+            raise first
 
     def done(self, claim: EffectClaim, receipt: Receipt) -> None:
         self._check()
@@ -107,28 +117,78 @@ class FullDisk(Outbox):
         self._check()
         return super().failed(claim, error)
 
+    def amend(self, claim: EffectClaim, effect: Effect) -> None:
+        self._check()
+        super().amend(claim, effect)
 
+
+class MovedForge(FileForge):
+    """Its base branch has a newer commit."""
+
+    async def tip(self, branch: str) -> str:
+        return "f" * 40
+
+
+class RefusedOutcome:
+    """An effect whose outcome the database refuses with these errors, one after the other."""
+
+    def __init__(self, place: Path, engine: Engine, effect: Effect, *refusals: SQLAlchemyError) -> None:
+        self.rows = Rows(place, engine)
+        self.rows.outbox = outbox = RefusingOutbox(engine, lambda: self.rows.now)
+        self.forge, outbox.refusals = MovedForge(place, self.rows.trouble), refusals
+        self.key = outbox.add("j1", 1, PLACE, effect)
+
+        async def open_forge(_place: IssueRef) -> FileForge:
+            return self.forge
+
+        self.publisher = Publisher(outbox, open_forge, as_wished, "p1")
+
+
+REACTION = AddReaction(target=ReactionTarget(kind="issue", id=3), content="eyes")
+
+
+@pytest.mark.parametrize("refusal", [FULL, READ_ONLY, NO_CONNECTION], ids=["full", "read-only", "no connection"])
 @pytest.mark.parametrize(("trouble", "state", "made"), [([], "done", 1), ([AgentFixError("no")], "failed", 0)])
 async def test_an_outcome_that_could_not_be_stored_is_stored_as_soon_as_it_can_be(
-    trouble: list[AgentFixError], state: str, made: int, tmp_path: Path
+    trouble: list[AgentFixError], state: str, made: int, refusal: SQLAlchemyError, tmp_path: Path
 ) -> None:
     """Its lease would keep the effect for minutes, and then it would be carried out again."""
     with database("sqlite", tmp_path) as engine:
-        rows = Rows(tmp_path, engine, trouble=trouble)
-        rows.outbox = FullDisk(engine, lambda: NOW)
-        place = IssueRef(installation=1, repository=2, owner="ada", name="sample", number=3)
-        key = rows.outbox.add("j1", 1, place, AddReaction(target=ReactionTarget(kind="issue", id=3), content="eyes"))
+        refused = RefusedOutcome(tmp_path, engine, REACTION, refusal)
+        refused.rows.trouble.extend(trouble)
+        with pytest.raises(type(refusal)):
+            await refused.publisher.publish_next()
+        assert refused.rows.state(refused.key) == "claimed"
+        assert await refused.publisher.publish_next() is None
+        assert refused.rows.state(refused.key) == state
+        assert len(refused.forge.made("reaction")) == made
 
-        async def open_forge(_place: IssueRef) -> FileForge:
-            return rows.forge
 
-        publisher = Publisher(rows.outbox, open_forge, as_wished, "p1")
+async def test_a_merge_that_could_not_be_stored_is_made_as_soon_as_it_can_be(tmp_path: Path) -> None:
+    """GitHub refused the branch because a workflow file changed on its base."""
+    with database("sqlite", tmp_path) as engine:
+        refused = RefusedOutcome(tmp_path, engine, DRAFT, FULL)
+        refused.rows.trouble.append(WorkflowsMoved("refused"))
         with pytest.raises(OperationalError):
-            await publisher.publish_next()
-        assert rows.state(key) == "claimed"
-        assert await publisher.publish_next() is None
-        assert rows.state(key) == state
-        assert len(rows.forge.made("reaction")) == made
+            await refused.publisher.publish_next()
+        claim = await refused.publisher.publish_next()
+        assert claim is not None
+        assert claim.effect == DRAFT.model_copy(update={"onto": "f" * 40})
+        assert refused.rows.state(refused.key) == "done"
+
+
+@pytest.mark.parametrize("refusals", [[WRONG], [FULL, WRONG]], ids=["at once", "later"])
+async def test_an_outcome_with_wrong_data_does_not_stop_publishing(
+    refusals: list[SQLAlchemyError], tmp_path: Path
+) -> None:
+    with database("sqlite", tmp_path) as engine:
+        refused = RefusedOutcome(tmp_path, engine, REACTION, *refusals)
+        for refusal in refusals:
+            with pytest.raises(type(refusal)):
+                await refused.publisher.publish_next()
+        other = refused.rows.outbox.add("j1", 1, PLACE, UpdateStatusComment(body="x"))
+        assert await refused.publisher.publish_next() is not None
+        assert (refused.rows.state(refused.key), refused.rows.state(other)) == ("claimed", "done")
 
 
 @pytest.mark.parametrize("seed", range(6))
