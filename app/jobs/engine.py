@@ -170,6 +170,11 @@ class DurableEngine(Generic[N]):
         """True if steps of the job may be stored."""
         return await DBOS.get_workflow_status_async(job_id) is not None
 
+    async def has_succeeded(self, job_id: str) -> bool:
+        """True if the job's result is stored, so that nothing of it runs again."""
+        status = await DBOS.get_workflow_status_async(job_id)
+        return status is not None and status.status == "SUCCESS"
+
     async def carry_out(self, job_id: str, *, resumed: bool) -> N:
         """Work on a job until it ends, pauses (raises WaitingForUser) or fails (raises the original error)."""
         status = await DBOS.get_workflow_status_async(job_id) if resumed else None

@@ -332,9 +332,10 @@ class JobProcess:
 
         engine = await asyncio.to_thread(self.engine, work)
         await asyncio.to_thread(engine.launch)
-        begun = await engine.has_begun(self.claim.job)
-        await asyncio.to_thread(self._fix_sandbox, begun=begun)
         name = f"{self.claim.job}.rest" if rest else self.claim.job
+        if not await engine.has_succeeded(name):
+            begun = await engine.has_begun(self.claim.job)
+            await asyncio.to_thread(self._fix_sandbox, begun=begun)
         result = await engine.carry_out(name, resumed=self.claim.resumed)
         if rest:  # after the workflow, which may have succeeded in a process that died or lost its claim here
             await asyncio.to_thread(self.end_rest, result)

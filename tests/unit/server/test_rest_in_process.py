@@ -1,6 +1,7 @@
 """The process that runs the remaining tests of a published job: what it stores when it fails, is preempted or ends."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -43,6 +44,9 @@ class FinishedEngine:
 
     async def has_begun(self, _job: str) -> bool:
         return True
+
+    async def has_succeeded(self, name: str) -> bool:
+        return name == "a.rest"
 
     async def carry_out(self, _name: str, *, resumed: bool) -> JobResult:
         assert resumed
@@ -193,9 +197,12 @@ def test_the_end_of_a_rest_is_stored_by_its_owner_only(server_context: ServerCon
     assert stored(server_context)[0] == "rest_ended"
 
 
+@pytest.mark.parametrize("sandbox", ["bubblewrap", "docker"])
 async def test_a_rest_whose_workflow_has_ended_already_is_ended_by_the_next_process(
-    server_context: ServerContext,
+    server_context: ServerContext, sandbox: str
 ) -> None:
+    """In whichever sandbox: nothing runs in it any more."""
+    server_context.settings = replace(server_context.settings, sandbox=sandbox)
     ended = with_rest(published(server_context), state="finished", parts=1)
     worker = FinishedProcess(server_context, retake(server_context), ended)
     assert await worker.run() == ExitCode.OK
