@@ -329,14 +329,23 @@ def with_test_items(old: bytes, new: bytes) -> bytes:
         for key, (start, end) in ((key, _span(item)) for key, item in after.items.items())
         if not any(first <= start < last for first, last in promoted.values())
     ]
+    used = {
+        (place, path)
+        for (place, kind, _), (attributes, node) in after.others.items()
+        if kind == "use_declaration" and not _conditions(new, attributes)
+        for path in _used(new, node)
+    }
     gone: dict[int, list[bytes]] = {}
     lost = bool(after.macro_words - before.macro_words)
     for key, item in before.items.items():
         place = key[0]
         if key in after.items or key in promoted:
             continue
-        if place in after.ends:
-            gone.setdefault(after.ends[place], []).append(_text(old, item))
+        paths = list(_used(old, item[1])) if key[1] == "use_declaration" else []
+        rest = [path for path in paths if (place, path) not in used]
+        texts = [_text(old, item)] if rest == paths else [_text(old, item, path) for path in rest]
+        if place in after.ends and texts:
+            gone.setdefault(after.ends[place], []).extend(texts)
         lost = lost or (place in before.ends and place not in after.ends)
     edits += [(at, at, b"\n\n" + b"\n\n".join(texts) + b"\n") for at, texts in gone.items()]
     for start, end, text in sorted(edits, reverse=True):
@@ -349,9 +358,28 @@ def _span(item: _Item) -> tuple[int, int]:
     return (attributes[0] if attributes else node).start_byte, node.end_byte
 
 
-def _text(content: bytes, item: _Item) -> bytes:
+def _text(content: bytes, item: _Item, path: bytes = b"") -> bytes:
+    """The text of an item; of a `use` only for one path of it if that is given."""
     start, end = _span(item)
-    return content[start:end]
+    argument = item[1].child_by_field_name("argument") if path else None
+    return content[start:end] if argument is None else content[start : argument.start_byte] + path + b";"
+
+
+def _used(content: bytes, use: Node) -> Iterator[bytes]:
+    """The paths that a `use` makes names of, with `as` and the name if it is another one."""
+    waiting = [(b"", use.child_by_field_name("argument"))]
+    while waiting:
+        path, node = waiting.pop()
+        if node is None or node.type in COMMENTS:
+            continue
+        if node.type == "scoped_use_list":
+            around = node.child_by_field_name("path")
+            path += (text_of(content, around) if around is not None else b"") + b"::"
+            waiting.append((path, node.child_by_field_name("list")))
+        elif node.type == "use_list":
+            waiting += [(path, each) for each in reversed(node.named_children)]
+        else:
+            yield b" ".join((path + text_of(content, node)).split()).removesuffix(b"::self")
 
 
 def _for_all_builds(content: bytes, item: _Item) -> list[bytes]:

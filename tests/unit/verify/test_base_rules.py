@@ -227,6 +227,23 @@ def test_items_in_rust_that_every_build_has_now_are_not_added_again(change: tupl
     assert (comes_back in found.replace(new.strip(), "")) if comes_back else found == new
 
 
+@pytest.mark.parametrize(
+    ("tests", "added", "comes_back"),
+    [
+        ("a::b::C", "use a::b::{B, C};", ""),
+        ("a::{b::{C, self}, D as E}", "use a::{b, b::{\n    C,\n}};\npub(crate) use a::D as E;", ""),
+        ("a::{C, D as E, b::F}", "use a::{C, b};", "use a::D as E;#[cfg(test)]use a::b::F;"),
+        ("a::C", "use b::C;", "use a::C;"),
+        ("a::C", "#[cfg(unix)]\nuse a::C;", "use a::C;"),
+        ("a::C", "mod c {\n    use a::{B, C};\n}", "use a::C;"),
+    ],
+)
+def test_names_in_rust_that_every_build_has_now_are_not_imported_again(tests: str, added: str, comes_back: str) -> None:
+    old, new = f"#[cfg(test)]\nuse {tests};\n\nfn f() {{}}\n", f"{added}\n\nfn f() {{}}\n"
+    found = ruled({"a.rs": old}, {"a.rs": new})["a.rs"]
+    assert found.removeprefix(new).replace("\n", "") == (comes_back and f"#[cfg(test)]{comes_back}")
+
+
 def test_tests_inside_of_a_module_in_rust_that_every_build_has_now_stay() -> None:
     old = "#[cfg(test)]\nmod util {\n    pub fn half() {}\n\n    #[test]\n    fn halves() {}\n}\n"
     new = old.replace("#[cfg(test)]\n", "")
