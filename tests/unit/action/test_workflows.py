@@ -192,6 +192,9 @@ ASKING = {
     "assigned": ("issues", assigned("fixer")),
     "comment": ("issue_comment", comment("/agent fix it")),
     "word like stop": ("issue_comment", comment("/agent stopwatch shows the wrong time")),
+    "name that begins with status": ("issue_comment", comment("/agent status.json is written twice")),
+    "name that begins with stop": ("issue_comment", comment("/agent stop:resume is broken")),
+    "query of status": ("issue_comment", comment("/agent status?x=1 gives 500")),
     "word like status": ("issue_comment", comment("/agent status-code 500 should be 404")),
     "later line": ("issue_comment", comment("I saw it too.\r\n\r\n/Agent plan")),
     "by name": ("issue_comment", comment("@agent-fix please")),
@@ -257,8 +260,9 @@ def test_hostile_comment_text_is_not_executed(tmp_path: Path) -> None:
 
 
 def at_once(verb: str) -> list[str]:
-    """Comments that are this command for the parser, with each character that may follow its word."""
-    return [f"/agent {verb}{end}" for end in ("", " now", "\r\nSorry.", *(f"{mark} It is wrong" for mark in ".,:;!?"))]
+    """Comments that are this command for the parser, with what may follow its word."""
+    ends = [f"{mark}{then}" for mark in ("", *".,:;!?") for then in ("", " It is wrong", "\r\nSorry.")]
+    return [f"/agent {verb}{end}" for end in (*ends, "...", "!!", "??", "?!")]
 
 
 @pytest.mark.parametrize("words", ["/Agent Stop", *at_once("stop"), *at_once("status")])
