@@ -19,6 +19,7 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from app.core.python_source import parse_python
+from app.verify.sources import node_modules
 from app.verify.sources.parsed_sources import (
     ECMASCRIPT,
     added_rows,
@@ -42,20 +43,7 @@ _REPLACES = "replaces a function of another module"
 """Found by the syntax tree; by its patterns only if it cannot be parsed."""
 _CLASS_NAME = re.compile(r"_*[A-Z][A-Z\d]*[a-z]")
 _SHARED = "changes what all modules share"
-"""By its patterns, and by the names of Node modules and of what comes from them."""
-_NODE = (
-    rb"""["'`](?:node:[\w/]+|(?:assert|fs|path|os|util|events|https?|crypto|stream|url|timers|child_process)"""
-    rb"""(?:/\w+)?)["'`]"""
-)
-_REQUIRED = rb"(?:require|import)\(\s*" + _NODE + rb"\s*\)+"
-_NODE_NAMES = re.compile(
-    rb"\bimport\b([\w$\s,*{}]{1,500}?)\bfrom\s*" + _NODE + rb"|(?<![\w$.])([\w$]+|\{[^{}]{1,500}\})"
-    rb"\s*(?::\s*[\w$.]{1,100}\s*)?=\s*\(?(?:await\s+)?" + _REQUIRED + rb"(?:\.[\w$]+)*(?![\w$]|\s*[(.])"
-)
-_NODE_CHANGES = re.compile(
-    rb"(?:(?<![\w$.])([\w$]+)|\b" + _REQUIRED + rb")(?:\.[\w$]+|\[[^\]\n]{1,200}\])+\s*(?:\?\?|\|\||&&)?=(?![=>])"
-    rb"|\b(?:Object|Reflect)\.(?:definePropert(?:y|ies)|assign|set|setPrototypeOf)\(\s*([\w$]+)\s*[.,]"
-)
+"""By its patterns, and by the syntax tree where it changes Node modules."""
 _ATTRIBUTE = re.compile(
     rb"[ \t]*#\[cfg(?:_attr)?\([^\n]*\)\](?=\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?(?:mod|impl|struct|enum)\b)"
 )
@@ -119,25 +107,21 @@ def watching_lines(
             if not _replaced_functions(before, project):
                 yield from ((one.start + 1, rule.what) for one in replaced if rows.intersection(one))
             continue
-        if rule.usual and next(_places(rule, before), None) is not None:
+        if rule.usual and next(_places(rule, language, before), None) is not None:
             continue
-        for match in _places(rule, code):
-            if features and _is_known_feature(code, match.start(), features):
+        for start, end in _places(rule, language, code):
+            if features and _is_known_feature(code, start, features):
                 continue
-            first = code.count(b"\n", 0, match.start())
-            if rows.intersection(range(first, first + match[0].count(b"\n") + 1)):
+            first = code.count(b"\n", 0, start)
+            if rows.intersection(range(first, first + code.count(b"\n", start, end) + 1)):
                 yield first + 1, rule.what
 
 
-def _places(rule: _Rule, code: bytes) -> Iterator[re.Match[bytes]]:
-    yield from rule.pattern.finditer(code)
-    if rule.what == _SHARED:
-        bound = (found[1] or found[2] for found in _NODE_NAMES.finditer(code))
-        names = {name for each in bound for name in re.findall(rb"([\w$]+)\s*(?:[,}]|$)", each)}
-        for change in _NODE_CHANGES.finditer(code):
-            name = change[1] or change[2]
-            if name is None or name in names:
-                yield change
+def _places(rule: _Rule, language: str, code: bytes) -> Iterator[tuple[int, int]]:
+    """(start, end), in bytes. Raises NotParsedError."""
+    yield from (match.span() for match in rule.pattern.finditer(code))
+    if rule.what == _SHARED and language in ECMASCRIPT:
+        yield from node_modules.changed_places(language, code)
 
 
 def _constraints(path: str, old: bytes, new: bytes) -> Iterator[tuple[int, str]]:

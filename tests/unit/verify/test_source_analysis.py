@@ -120,6 +120,36 @@ class TestChangedLines:
         assert analysis_of({path: FILES[path]}, {path: new}).executable_lines == {path: {line}}
 
 
+NODE_CHANGES = (
+    "a .equal = f;",
+    "a/**/.equal = f;",
+    "a\n  .equal = f;",
+    "(a).equal = f;",
+    "(a.equal) = f;",
+    "(0, a).equal = f;",
+    "(f ? a : b).equal = f;",
+    "a?.b.equal ||= f;",
+    "[a.equal] = [f];",
+    "[...a.x] = f;",
+    "({ a: a.equal } = { a: f });",
+    "({ a: [a.equal = 3] } = b);",
+    "for (a.equal of [f]);",
+    "a[k[0]] = f;",
+    "a.equal++;",
+    "delete a.equal;",
+    "Reflect . set((a), 'equal', f);",
+    "const b = a; b.equal = f;",
+    "let b; b = a; b.equal = f;",
+    "const [b] = [a]; b.equal = f;",
+    "const { b } = { b: a }; b.equal = f;",
+    "for (const b of [a]) b.equal = f;",
+    "function g(b = a) { b.equal = f; }",
+    "(function (b) { b.equal = f; })(a);",
+    "class B { constructor() { a.equal = f; } }",
+)
+"""Each changes the module that has the name `a`."""
+
+
 class TestWatching:
     @pytest.mark.parametrize(
         ("path", "line", "what"),
@@ -374,7 +404,24 @@ class TestWatching:
                     "const { strict } = require('assert'); Object.assign(strict, { equal: f });",
                     "const { strict: a } = require('assert');\nReflect.set(a, 'equal', f);",
                     "const a = require('assert').strict;\na.equal = f;",
+                    *(f"import a from 'node:assert';\n{change}" for change in NODE_CHANGES),
+                    "process.getBuiltinModule('node:assert').equal = f;",
+                    "const { getBuiltinModule: g } = process;\ng('fs').x = f;",
+                    "import('node:assert').then((a) => {\n  a.default.equal = f;\n});",
+                    "import('node:assert').then(function ({ default: a }) { a.equal = f; });",
+                    "const a = await import('assert').then((m) => m.default);\na.equal = f;",
+                    "createRequire(import.meta.url)('fs').x = f;",
+                    "import { createRequire as c } from 'module';\nconst r = c(u);\nr('fs').x = f;",
+                    "require('module')._load = f;",
+                    "require('buffer').x = f;",
+                    "require('node:\\x61ssert').equal = f;",
+                    "const name = 'fs';\nrequire(name).x = f;",
+                    "import { promises } from 'fs';\npromises.x = f;",
                 )
+            ),
+            *(
+                ("a.ts", f"import a = require('assert');\n{change}\n", "changes what all modules share")
+                for change in (*NODE_CHANGES, "(a as any).x = f;", "a!.x = f;", "(<any>a).x = f;", "[(a as T).x] = f;")
             ),
         ],
     )
@@ -389,6 +436,21 @@ class TestWatching:
             "const server = require('http').createServer(f);\nserver.timeout = 5;",
             "const { a } = require('./fs');\nimport b, { c as d } from 'b';\na.x = b.x = d.x = 1;",
             "import { strict as a } from 'node:assert';\nif (a.x == 1 || a.y === 2) f((a) => a.z);\nb.a.x = 1;",
+            "import url from 'node:url';\nfunction g(url) { url.x = 1; }",
+            "import url from 'node:url';\nconst g = (url) => { url.x = 1; };",
+            "import url from 'node:url';\nfunction g({ a, b: [url] }) { url.x = 1; }",
+            "import url from 'node:url';\nfunction g() { if (a) { var url = b; } url.x = 1; }",
+            "import url from 'node:url';\nfunction g() { const url = new URL(b); url.x = 1; }",
+            "import url from 'node:url';\nfor (const url of b) url.x = 1;",
+            "import url from 'node:url';\ntry { f(); } catch (url) { url.x = 1; }",
+            "import url from 'node:url';\n(function url() { url.x = 1; })();",
+            "import path from 'path';\nexport default { visit(path) { path.node.name = 'x'; } };",
+            "import fs from 'fs';\nfs.promises.readFile(a).then((text) => { text.x = 1; });",
+            "import process, { env } from 'process';\nprocess.env.A = process.exitCode = env.B = 1;",
+            "const { rest, ...fs } = require('fs');\nfs.x = 1;",
+            "const x = { ...require('fs') };\nx.y = 1;",
+            "const o = { fs: require('fs') };\no.fs = 1;",
+            "svg.append('path').x = 1;",
         ],
     )
     def test_modules_that_are_only_read(self, text: str) -> None:
