@@ -493,23 +493,21 @@ class SourceAnalysis:
         return found
 
     def _functions(self) -> set[str]:
-        """The names of the head's Python functions and classes that the sources name as an attribute or a text.
+        """The names of the head's Python functions and classes that the sources name.
 
         As `module.name` if it is only assigned or imported there, so that it may be something else.
         """
         new = {source.path: source.new for source in self._sources if source.language == "python" and source.new}
         words = {word for content in new.values() for word in re.findall(rb"\w+", content)}
-        named = {word for content in new.values() for word in re.findall(rb"[.\"']\s*(\w+)", content)}
-        named |= {word for content in new.values() for word in re.findall(rb"\b(\w+)\s*=", content)}
         found = set[bytes]()
         base = self.base.read_many([path for path in self._readable if path.endswith(".py")][:_MAX_SEARCHED])
         for path, content in (base | new).items():
-            found |= named & {*_DEFINED.findall(content)}
+            found |= words & {*_DEFINED.findall(content)}
             place = PurePosixPath(path)
             module = (place.parent.name if place.stem == "__init__" else place.stem).encode("utf-8", "replace")
             if module in words:
                 names = {name for each in _REEXPORTED.findall(content) for name in _LAST_WORD.findall(each)}
-                found |= {module + b"." + name for name in named & (names | {*_ASSIGNED.findall(content)})}
+                found |= {module + b"." + name for name in words & (names | {*_ASSIGNED.findall(content)})}
         return {word.decode("utf-8", "replace") for word in found}
 
     def _packages(self) -> set[str]:
