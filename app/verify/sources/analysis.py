@@ -511,9 +511,16 @@ class SourceAnalysis:
         return {word.decode("utf-8", "replace") for word in found}
 
     def _packages(self) -> set[str]:
-        """The names in the paths of the base's Python files: an absolute import may begin in any directory."""
-        paths = (PurePosixPath(path) for path in self._readable if path.endswith(".py"))
-        return {name for path in paths for name in path.with_suffix("").parts}
+        """The names of the base that an absolute import in Python may begin with.
+
+        Those of directories that are not inside a package, and of files at the top or in a `src`.
+        """
+        paths = [PurePosixPath(path) for path in self._readable if path.endswith(".py")]
+        packages = {path.parent for path in paths if path.name == "__init__.py"} - {PurePosixPath()}
+        top = {path.stem for path in paths if path.parent.name in ("", "src")}
+        return top | {
+            around.name for path in paths for around in path.parents[:-1] if packages.isdisjoint(around.parents)
+        }
 
     def _other_sources(self, languages: set[str], seed: int) -> list[ChangedSource]:
         """Some sources that the patch does not touch, from the directories in which it does."""

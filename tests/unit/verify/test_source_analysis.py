@@ -386,6 +386,25 @@ class TestWatching:
             ["replaces a function of another module"] if replaces else []
         )
 
+    @pytest.mark.parametrize(
+        ("path", "begins"),
+        [
+            ("redis.py", True),
+            ("redis/__init__.py", True),
+            ("src/redis.py", True),
+            ("packages/kit/src/redis/a.py", True),
+            ("lib/redis/__init__.py", True),
+            ("app/redis.py", False),
+            ("kit/redis.py", False),
+            ("kit/redis/__init__.py", False),
+        ],
+    )
+    def test_imports_that_files_of_the_project_may_be(self, path: str, begins: bool) -> None:
+        found = analysis_of(
+            {path: "", "kit/__init__.py": ""}, {"kit/a.py": "from redis import Redis\n\nRedis.get = default()\n"}
+        ).watches_tests()
+        assert bool(found) is not begins
+
     def test_names_that_are_not_text_do_no_harm(self) -> None:
         base = {"b\udcff.py": "", "d\udcff/x.py": "", "a.py": ""}
         assert analysis_of(base, {"a.py": "x = 1\n"}).watches_tests() == ()
