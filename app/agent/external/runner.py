@@ -140,7 +140,8 @@ def _arguments(text: str) -> dict[str, Any]:
 
 ROUNDS = 4
 STARTS = 40
-"""Includes starts that were cut short and continued with more money or after an outage, and interrupted ones."""
+"""Includes starts that were cut short and continued with more money, and interrupted ones, but none that an outage
+ended: each of those used a turn at least."""
 
 
 @dataclass(slots=True)
@@ -171,8 +172,8 @@ class ExternalRunner:
         context = self.context
         context.journal.on_resume(self._restore)
         answer: ReviewResult | None = None
-        for number in range(1, STARTS + 1):
-            before = self._started
+        while sum(not each.outage for each in self.runs) < STARTS:
+            number, before = len(self.runs) + 1, self._started
             start = partial(self._start, number, assignment, answer)
             run = await context.journal.step(self._run_name(number), AgentRun, start)
             self.runs.append(run)
@@ -193,8 +194,7 @@ class ExternalRunner:
                 return self._ending("submitted", "", run.submission)
             if sum(each.reviewed for each in self.runs) >= ROUNDS:
                 break
-        reason = f"{self.recipe.title} was started {len(self.runs)} times, and its change was not accepted."
-        return self._ending("error", reason, self.runs[-1].submission)
+        return self._after_last_start(reviewed=answer is not None)
 
     async def _start(self, number: int, assignment: Assignment, answer: ReviewResult | None) -> AgentRun:
         """One start from beginning to end. Its result is stored even if a limit, an outage or people ended it.
@@ -220,7 +220,7 @@ class ExternalRunner:
         submission = await self._read_submission()
         if submission is None and not gateway.cut_short:  # half of its work is not reviewed
             self._outage = gateway.outage
-        if self._outage is not None and all(exchange.refused for exchange in exchanges):
+        if self._outage is not None and not any(exchange.text or exchange.calls for exchange in exchanges):
             raise self._outage
         # an agent may end late only because something that it started still runs
         late = f"The {budget.minutes:g} minutes are used." if done.timed_out and submission is None else ""
@@ -349,6 +349,15 @@ class ExternalRunner:
         return self._ending(
             "error", f"{self.recipe.title} ended with exit code {run.exit_code}. Its output: {statement}", None
         )
+
+    def _after_last_start(self, *, reviewed: bool) -> RunnerEnding:
+        """The ending if no more starts are allowed; `reviewed` is false if none of its work was."""
+        last, outcome = self.runs[-1], "its change was not accepted."
+        if not reviewed:
+            early = last.cut_short or "People wrote before it had ended."
+            outcome = f"none of its work was reviewed. The last start ended early: {early}"
+        reason = f"{self.recipe.title} was started {len(self.runs)} times, and {outcome}"
+        return self._ending("error", reason, last.submission)
 
     def _ending(self, status: RunnerStatus, reason: str, submission: Submission | None) -> RunnerEnding:
         turns = sum(done.turns for done in self.runs)

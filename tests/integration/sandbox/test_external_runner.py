@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from app.agent.base import Assignment, ReviewResult, RunnerContext, RunnerEnding, Submission
+from app.agent.external.exchange import Exchange
 from app.agent.external.gateway import ModelSocket
 from app.agent.external.recipe import AgentRecipe, parse
-from app.agent.external.runner import ROUNDS, ExternalRunner
+from app.agent.external.runner import ROUNDS, STARTS, AgentRun, ExternalRunner
+from app.agent.step import Checkpoint
 from app.core.job import Budget, UserMessage
 from app.llm.base import Body, ModelInfo, StreamEvent, Usage, WireProtocol
 from app.llm.errors import ModelError
@@ -320,6 +322,49 @@ async def test_work_before_an_outage_is_kept_and_continued(case_runner: RunnerHa
     ending = await case_runner.work(ScriptedTexts([HAND_IN, "exit"]), key="third")
     assert (ending.exit_status, ending.turns, case_runner.patch) == ("submitted", 4, {"app.py": FIXED})
     assert sorted(case_runner.journal.kept) == ["parrot.1", "parrot.2"], "a start without an answer is repeated"
+
+
+@pytest.mark.parametrize("reason", ["timeout", "connection_lost", "stream_cut"])
+async def test_a_start_whose_only_answer_was_lost_is_repeated(case_runner: RunnerHarness, reason: str) -> None:
+    lost = ModelError("The answer was lost.", kind="retry", reason=reason)
+    with pytest.raises(ModelError, match="was lost"):
+        await case_runner.work(ScriptedTexts([lost]))
+    assert case_runner.journal.kept == {}
+    case_runner.journal = case_runner.journal.resumed()
+    ending = await case_runner.work(ScriptedTexts([FIX, HAND_IN, "exit"]))
+    assert (ending.exit_status, ending.turns) == ("submitted", 3)
+    totals = case_runner.ledger.totals()
+    assert (totals.calls, totals.estimated) == (4, 1), "the provider may have charged for the lost one"
+
+
+def journal_of(count: int, **ended: object) -> MemoryJournal:
+    """What a process left that started the agent so often: each start had one answer, and ended so."""
+    answered = (Exchange(number=1, wire="chat", text="true"),)
+    start = {"exit_code": 1, "checkpoint": Checkpoint(base=TREE.commit), "exchanges": answered, **ended}
+    runs = [AgentRun.model_validate({"number": number, **start}) for number in range(1, count + 1)]
+    kept = {f"parrot.{run.number}": json.dumps({"result": run.model_dump(mode="json")}) for run in runs}
+    return MemoryJournal(kept=kept, is_resumed=True)
+
+
+@pytest.mark.parametrize(("steps", "status"), [(STARTS + 3, "submitted"), (STARTS, "limit_reached")])
+async def test_outages_use_up_turns_but_no_starts(case_runner: RunnerHarness, steps: int, status: str) -> None:
+    case_runner.journal = journal_of(STARTS, outage="The provider is down.")
+    ending = await case_runner.work(ScriptedTexts([FIX, HAND_IN, "exit"]), Budget(steps=steps))
+    assert ending.exit_status == status
+
+
+@pytest.mark.parametrize(
+    ("ended", "early"),
+    [({"cut_short": "All 2 turns are used."}, "All 2 turns are used."), ({"interrupted": True}, "People wrote")],
+)
+async def test_work_that_was_never_reviewed_is_not_called_rejected(
+    case_runner: RunnerHarness, ended: dict[str, object], early: str
+) -> None:
+    case_runner.journal = journal_of(STARTS, **ended)
+    ending = await case_runner.work(ScriptedTexts([]))
+    assert ending.exit_status == "error"
+    expected = f"Parrot was started {STARTS} times, and none of its work was reviewed. The last start ended early: "
+    assert ending.reason.startswith(expected + early)
 
 
 async def test_an_outage_after_the_submission_changes_nothing(case_runner: RunnerHarness) -> None:
