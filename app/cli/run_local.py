@@ -346,12 +346,14 @@ class LocalRun:
         await self._show(partly)
 
     def _enter(self, state: JobState, error: AgentFixError) -> None:
-        """Set the job's state; a paused one notes in its result, which may hold a change, the error's exit code."""
+        """Set the job's state; a paused one notes in its result the error's exit code, and the reason unless a change
+        is there, which has the reason of the limit that cut it short."""
         job, store = self.order.job.id, self.local_context.store
         if state == "paused":
             row = store.get(job)
-            known = JobResult.read(row.result if row else None) or JobResult(exit_status=state, reason=error.message)
-            store.store_result(job, known.model_copy(update={"error_code": error.code}).model_dump(mode="json"))
+            known = JobResult.read(row.result if row else None) or JobResult(exit_status=state)
+            update = {"error_code": error.code, "reason": known.reason if known.diff else error.message}
+            store.store_result(job, known.model_copy(update=update).model_dump(mode="json"))
         store.enter(job, state, error.message)
 
     async def _report(self, result: JobResult) -> ExitCode:

@@ -1,7 +1,7 @@
 """A job at a limit, or whose model gives up, is paused with its work; the same command continues it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -86,6 +86,50 @@ def test_a_model_that_gives_up_in_the_middle(tmp_path: Path) -> None:
         assert cli_job.document["budget"]["usd"] == 6_000_000, "the money was not spent, so it is added once"
         assert len(endpoint.requests) == len(rest) - 1
     cli_job.assert_quiet()
+
+
+NO_KEY = error(401, "Incorrect API key provided", code="invalid_api_key")
+
+
+@pytest.fixture
+def endpoint_and_job(tmp_path: Path) -> Iterator[tuple[OpenAIEndpoint, CliJob]]:
+    with OpenAIEndpoint() as endpoint:
+        environment = {"OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": "sk-scripted-0123456789"}
+        cli_job = CliJob(tmp_path, environment=environment)
+        yield endpoint, cli_job
+    cli_job.assert_quiet()
+
+
+def told_after_cancel(endpoint: OpenAIEndpoint, cli_job: CliJob) -> str:
+    """The request of the next job on this issue."""
+    assert cli_job.jobs("cancel", cli_job.job).code == 0
+    endpoint.script(NO_KEY)
+    assert cli_job.fix(model="openai/scripted").code == 7
+    return json.dumps(endpoint.requests[-1].body)
+
+
+def test_a_limit_after_a_missing_key_is_told_with_its_own_reason(
+    endpoint_and_job: tuple[OpenAIEndpoint, CliJob],
+) -> None:
+    endpoint, cli_job = endpoint_and_job
+    endpoint.script(replies()[0], NO_KEY)
+    assert cli_job.fix(model="openai/scripted").code == 7
+    endpoint.script(replies()[1])
+    assert cli_job.fix("--max-steps", "1", model="openai/scripted").code == 22
+    text = told_after_cancel(endpoint, cli_job)
+    assert "it reached a limit before it was done" in text
+    assert "Reason: The one turn is used." in text
+
+
+def test_a_limit_before_a_missing_key_is_told(endpoint_and_job: tuple[OpenAIEndpoint, CliJob]) -> None:
+    endpoint, cli_job = endpoint_and_job
+    endpoint.script(*replies())
+    assert cli_job.fix("--max-steps", "2", model="openai/scripted").code == 22
+    endpoint.script(NO_KEY)
+    assert cli_job.fix("--max-steps", "20", model="openai/scripted").code == 7
+    text = told_after_cancel(endpoint, cli_job)
+    assert "it reached a limit before it was done" in text
+    assert "Reason: All 2 turns are used." in text
 
 
 def test_an_endpoint_that_is_gone(tmp_path: Path) -> None:

@@ -388,8 +388,12 @@ def failed_attempts(rows: Iterable[JobRow]) -> TaskSection | None:
 
 
 def _paused_otherwise(result: JobResult) -> bool:
-    """True if the job was paused before it was stopped, and not at a limit: no key, no sandbox, a full disk."""
-    return result.exit_status == "paused" and result.error_code not in {None, ExitCode.LIMIT_REACHED}
+    """True if the job was paused before it was stopped, and not at a limit: no key, no sandbox, a full disk.
+
+    A change so far is stored at a limit only, whatever paused the job later.
+    """
+    at_limit = bool(result.diff) or result.error_code in {None, ExitCode.LIMIT_REACHED}
+    return result.exit_status == "paused" and not at_limit
 
 
 def _attempt_lines(row: JobRow, result: JobResult) -> Iterator[str]:

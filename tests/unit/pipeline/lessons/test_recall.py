@@ -227,6 +227,12 @@ def test_a_pause_before_a_stop_is_a_limit_only_if_one_was_reached(code: ExitCode
     assert ("it reached a limit" in told(stopped)) == said
 
 
+def test_a_change_cut_short_by_a_limit_is_told_whatever_paused_the_job_later() -> None:
+    result = {"reason": "All 2 turns are used.", "diff": "d" * 64, "error_code": ExitCode.MODEL}
+    text = told(replace(row("paused", **result), state="stopped"))
+    assert "it reached a limit before it was done.\nReason: All 2 turns are used." in text
+
+
 def test_attempts_before_a_published_change_are_left_out() -> None:
     assert told(row("pr_opened", hours=2), row("verification_failed")) == ""
     assert told(row("no_change", hours=3), row("pr_opened", hours=2), row("limit_reached")).count("Attempt of") == 1
