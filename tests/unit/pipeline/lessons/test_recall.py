@@ -228,8 +228,8 @@ def test_a_pause_before_a_stop_is_a_limit_only_if_one_was_reached(code: ExitCode
 
 
 def test_a_change_cut_short_by_a_limit_is_told_whatever_paused_the_job_later() -> None:
-    result = {"reason": "All 2 turns are used.", "diff": "d" * 64, "error_code": ExitCode.MODEL}
-    text = told(replace(row("paused", **result), state="stopped"))
+    kept = row("paused", reason="All 2 turns are used.", diff="d" * 64, error_code=ExitCode.MODEL)
+    text = told(replace(kept, state="stopped"))
     assert "it reached a limit before it was done.\nReason: All 2 turns are used." in text
 
 
