@@ -355,15 +355,15 @@ def _decoded(text: str) -> Iterator[bytes]:
         yield bytes.fromhex(re.sub(r"[\s:,]", "", match[0]))
     for match in _PACKED.finditer(text):
         pieces = re.findall(_BASE64 + "+", match[0].replace("\\n", " "))
-        whole = _from_base64("".join(pieces))
-        yield whole
-        if not _is_text(whole) or any(len(piece) % 4 for piece in pieces[:-1]):
-            yield from map(_from_base64, dict.fromkeys(pieces))
+        whole = "".join(pieces)
+        content = _from_base64(whole)
+        yield content
+        apart = () if _is_text(content) and not any(len(piece) % 4 for piece in pieces[:-1]) else pieces
         # A word before the compressed data would shift it: from each piece that begins some. Only the first goes to the
         # end, so that the time does not grow with the square of the text.
         starts = [number for number, piece in enumerate(pieces) if number and _begins_compressed(piece)]
-        for start, end in zip(starts, (None, *starts[2:], None), strict=False):
-            yield _from_base64("".join(pieces[start:end]))
+        parts = ("".join(pieces[start:end]) for start, end in zip(starts, (None, *starts[2:], None), strict=False))
+        yield from (_from_base64(run) for run in dict.fromkeys((*apart, *parts)) if run != whole)
 
 
 def _from_base64(run: str) -> bytes:
@@ -387,12 +387,16 @@ def _is_text(content: bytes) -> bool:
 
 
 def _opened(content: bytes) -> Iterator[bytes]:
-    """The content of each of the compressed streams that follow one another, behind the end of those before."""
+    """The content of each of the compressed streams that follow one another, behind the end of those before.
+
+    There may be zeros between them (padding).
+    """
     rest, before = memoryview(content), b""
     while unpacker := next((make for magic, make in _UNPACKERS if rest[: len(magic)] == magic), None):
         unpacked, rest = _decompressed(unpacker, rest)
         yield before + unpacked
         before = (before + unpacked)[-_OVERLAP:]
+        rest = rest[next((at for at, byte in enumerate(rest) if byte), len(rest)) :]
 
 
 def _decompressed(unpacker: Callable[[], Any], packed: memoryview) -> tuple[bytes, memoryview]:

@@ -220,7 +220,9 @@ def test_text_that_unpacks_to_too_much_counts_as_a_secret() -> None:
     for text in (packed, b64(gzip.compress(b"\0" * 50_000_000)), "!".join(each), "\n".join(each)):
         assert redactor.found(text) == "too much to search"
         assert "more encoded or compressed data than" in redactor.redact(text)
-    assert not redactor.found(b64(gzip.compress(b"a " * 500_000)))
+    assert not redactor.found(b64(gzip.compress(b"a " * 2_000_000)))
+    each = [b64(bz2.compress(b"%d" % number)) for number in range(4_900)]
+    assert not redactor.found("!".join(each)), "each is opened once"
 
 
 def test_long_encoded_text_is_searched() -> None:
@@ -271,6 +273,7 @@ def test_streams_behind_others_and_blocks_behind_words_are_opened(pack: Callable
         pack(b"one line\n") + pack(long),
         pack(long[:half]) + pack(long[half:]),
         pack(b"") + pack(long),
+        pack(b"") + bytes(8) + pack(long),
     ):
         for block in (b64(packed), base64.encodebytes(packed).decode()):
             assert Redactor([secret]).found(f"{word}\n{block}") == "secret"
