@@ -346,13 +346,16 @@ class LocalRun:
         await self._show(partly)
 
     def _enter(self, state: JobState, error: AgentFixError) -> None:
-        """Set the job's state; a paused one notes in its result the error's exit code, and the reason unless a change
-        is there, which has the reason of the limit that cut it short."""
+        """Set the job's state. A paused job's result gets the error's exit code and reason.
+
+        A change that a limit cut short keeps that limit's reason, whatever pauses the job later.
+        """
         job, store = self.order.job.id, self.local_context.store
         if state == "paused":
             row = store.get(job)
             known = JobResult.read(row.result if row else None) or JobResult(exit_status=state)
-            update = {"error_code": error.code, "reason": known.reason if known.diff else error.message}
+            keeps = known.diff and error.code != ExitCode.LIMIT_REACHED
+            update = {"error_code": error.code, "reason": known.reason if keeps else error.message}
             store.store_result(job, known.model_copy(update=update).model_dump(mode="json"))
         store.enter(job, state, error.message)
 

@@ -126,9 +126,9 @@ class StatusCommentRecovery:
         goes_on = status.state in {"paused", "needs_input"}
         if goes_on:
             prompt_context = await load_prompt_context(request, context)
-        kept = (each for each in _AIMS_KEPT_BY_RETRY if _is_retry(event) and each == status.aim)
-        aim: JobAim = next(kept, "fix")
-        aim = "plan" if status.plan else aim
+        aim: JobAim = "plan" if status.plan else "fix"
+        if _is_retry(event) and not status.plan:
+            aim = next((each for each in _AIMS_KEPT_BY_RETRY if each == status.aim), "fix")
         draft = JobDraft(request, context, self.defaults, aim, base, now, prompt_context)
         job_context = draft.job_context()
         notes = (*job_context.notes, AGAIN) if goes_on else job_context.notes

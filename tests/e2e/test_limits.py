@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli_job import ANSWERS, FIXED, CliJob, replies
-from tests.support.openai_endpoint import OpenAIEndpoint, error
+from tests.support.openai_endpoint import OpenAIEndpoint, answer, error
 
 BOOKED = [(said.key,) for said in ANSWERS]
 WITHOUT_SECOND = [call for call in BOOKED if call != ("second_tests.1",)]
@@ -130,6 +130,15 @@ def test_a_limit_before_a_missing_key_is_told(endpoint_and_job: tuple[OpenAIEndp
     text = told_after_cancel(endpoint, cli_job)
     assert "it reached a limit before it was done" in text
     assert "Reason: All 2 turns are used." in text
+
+
+def test_a_later_limit_is_told_even_if_its_change_is_gone(endpoint_and_job: tuple[OpenAIEndpoint, CliJob]) -> None:
+    endpoint, cli_job = endpoint_and_job
+    endpoint.script(*replies())
+    assert cli_job.fix("--max-steps", "2", model="openai/scripted").code == 22
+    endpoint.script(answer("Undo.", tools=[("undo-1", "bash", json.dumps({"command": "git checkout -q ."}))]))
+    assert cli_job.fix("--max-steps", "3", model="openai/scripted").code == 22
+    assert "Reason: All 3 turns are used." in told_after_cancel(endpoint, cli_job)
 
 
 def test_an_endpoint_that_is_gone(tmp_path: Path) -> None:
