@@ -85,10 +85,8 @@ class LocalEngine:
         if self.daemon is not None:
             self.daemon.terminate()
             self.daemon.wait(SECONDS)
-        elif self.name == "podman":
-            self.report("rmi", "--force", "--all")
-        else:
-            self.report("rmi", IMAGE)
+        elif self.loaded:
+            self.report("rmi", *(("--force", "--all") if self.name == "podman" else (IMAGE,)))
         subprocess.run(["rm", "-rf", "--", str(self.place)], check=True)
 
 
