@@ -259,7 +259,7 @@ def _with_attributes(nodes: Iterable[Node]) -> Iterator[tuple[list[Node], Node]]
 
 
 _FOR_TESTS = re.compile(
-    rb"#\[(?:(?:\w+::)*test\b|cfg\((?:test\)|all\((?:(?:[^()]|\((?:[^()]|\([^()]*\))*\))*,)?test[,)]))"
+    rb"#\[(?:(?:(?:r#)?\w*::)*(?:r#)?test\b|cfg\((?:test\)|all\((?:(?:[^()]|\((?:[^()]|\([^()]*\))*\))*,)?test[,)]))"
 )
 
 
@@ -305,15 +305,16 @@ class _TestItems(NamedTuple):
     others: dict[tuple[_Place, str, bytes], _Item]
     ends: dict[_Place, int]
     macro_words: Counter[bytes]
-    """How often each word that stands for a test (`test`, `rstest`, `mod tests`) is in macros and their arguments."""
+    """How often each word that stands for a test (`test`, `rstest`, `mod tests`) is where it may define one: in macros,
+    in their arguments (of those in a function's body only in attributes), and as what an attribute or a `use` names."""
 
 
 def with_test_items(old: bytes, new: bytes) -> bytes:
     """The new Rust source with the old one's items that only a build of tests has, at any depth, and no others.
 
     What is removed from a function's body stays removed, and an item that every build has now is not added again. If a
-    file cannot be parsed or has items that are nested too deeply, if what was around an item is gone, or if a macro may
-    define tests that the old source did not have, the result does not compile in a build of tests.
+    file cannot be parsed or has items that are nested too deeply, if what was around an item is gone, or if a macro or
+    an attribute may define tests that the old source did not have, the result does not compile in a build of tests.
     """
     before, after = _items_of_tests(old), _items_of_tests(new)
     if before is None or after is None:
@@ -329,19 +330,19 @@ def with_test_items(old: bytes, new: bytes) -> bytes:
         for key, (start, end) in ((key, _span(item)) for key, item in after.items.items())
         if not any(first <= start < last for first, last in promoted.values())
     ]
+    missing = {key: item for key, item in before.items.items() if key not in after.items and key not in promoted}
+    places = {place for place, kind, *_ in missing if kind == "use_declaration"}
     used = {
         (place, path)
         for (place, kind, _), (attributes, node) in after.others.items()
-        if kind == "use_declaration" and not _conditions(new, attributes)
+        if kind == "use_declaration" and place in places and not _conditions(new, attributes)
         for path in _used(new, node)
     }
     gone: dict[int, list[bytes]] = {}
     lost = bool(after.macro_words - before.macro_words)
-    for key, item in before.items.items():
+    for key, item in missing.items():
         place = key[0]
-        if key in after.items or key in promoted:
-            continue
-        paths = list(_used(old, item[1])) if key[1] == "use_declaration" else []
+        paths = _used(old, item[1]) if key[1] == "use_declaration" else []
         rest = [path for path in paths if (place, path) not in used]
         texts = [_text(old, item)] if rest == paths else [_text(old, item, path) for path in rest]
         if place in after.ends and texts:
@@ -365,9 +366,14 @@ def _text(content: bytes, item: _Item, path: bytes = b"") -> bytes:
     return content[start:end] if argument is None else content[start : argument.start_byte] + path + b";"
 
 
-def _used(content: bytes, use: Node) -> Iterator[bytes]:
-    """The paths that a `use` makes names of, with `as` and the name if it is another one."""
+_MAX_LONGER = 32
+"""The paths of a `use` together are so many times longer than its text at most."""
+
+
+def _used(content: bytes, use: Node) -> list[bytes]:
+    """The paths that a `use` makes names of, with `as` and the name if it is another one; none if they are too long."""
     waiting = [(b"", use.child_by_field_name("argument"))]
+    found, left = list[bytes](), _MAX_LONGER * (use.end_byte - use.start_byte)
     while waiting:
         path, node = waiting.pop()
         if node is None or node.type in COMMENTS:
@@ -379,7 +385,12 @@ def _used(content: bytes, use: Node) -> Iterator[bytes]:
         elif node.type == "use_list":
             waiting += [(path, each) for each in reversed(node.named_children)]
         else:
-            yield b" ".join((path + text_of(content, node)).split()).removesuffix(b"::self")
+            path = b" ".join((path + text_of(content, node)).split())
+            found.append(path.replace(b"::self as ", b" as ").removesuffix(b"::self"))
+        left -= len(path)
+        if left < 0:
+            return []
+    return found
 
 
 def _for_all_builds(content: bytes, item: _Item) -> list[bytes]:
@@ -391,7 +402,9 @@ def _for_all_builds(content: bytes, item: _Item) -> list[bytes]:
     return [*kept, content[min(parts, default=node.start_byte) : node.end_byte]]
 
 
-_TEST_WORD = re.compile(rb"(?:^|_)(?:rs)?tests?(?:_|$)")
+_BODIES_OR_ATTRIBUTES = frozenset({"block", "attribute_item", "inner_attribute_item"})
+"""What is in them defines no test: the compiler finds none in a function's body."""
+_TEST_WORD = re.compile(rb"(?:^|_|#)(?:rs)?tests?(?:_|$)")
 
 
 def _items_of_tests(content: bytes) -> _TestItems | None:
@@ -401,17 +414,17 @@ def _items_of_tests(content: bytes) -> _TestItems | None:
         return None
     found = _TestItems({}, {}, {}, Counter())
     counted: Counter[tuple[_Place, str, bytes]] = Counter()
-    waiting: list[tuple[Node, _Place]] = [(root, ())]
+    waiting: list[tuple[Node, _Place, bool]] = [(root, (), False)]
     while waiting:
-        node, place = waiting.pop()
+        node, place, in_body = waiting.pop()
         if len(place) > _MAX_DEPTH:
             return None
         children = node.children
         place += _conditions(content, (each for each in children if each.type == "inner_attribute_item"))
-        if node.type == "token_tree":
-            words = (text_of(content, each) for each in children if each.type == "identifier")
-            found.macro_words.update(word for word in words if _TEST_WORD.search(word))
-        skipped, inner = _test_items(content, node, children, statements=True), []
+        in_body = node.type in _BODIES_OR_ATTRIBUTES or (in_body and node.type != "macro_definition")
+        if not (in_body and node.type == "token_tree"):
+            found.macro_words.update(_test_words(content, node))
+        skipped, inner, previous = _test_items(content, node, children, statements=True), [], ""
         for attributes, child in _with_attributes(children):
             name = _name_of(content, child)
             key = (place, child.type, name)
@@ -421,13 +434,32 @@ def _items_of_tests(content: bytes) -> _TestItems | None:
             elif child.child_count:
                 found.others[key] = (attributes, child)
                 kind = b"" if child.type == "mod_item" or not _is_item(child) else child.type.encode() + b" "
-                inner.append((child, (*place, *_conditions(content, attributes, kind + name))))
+                around = (*place, *_conditions(content, attributes, kind + name))
+                inner += [(each, place, in_body) for each in attributes]
+                inner.append((child, around, in_body and previous != "#"))
+            previous = child.type
         if node.type == "source_file":
             found.ends[place] = len(content)
         elif node.type == "declaration_list":
             found.ends[place] = children[-1].start_byte
         waiting += reversed(inner)
     return found
+
+
+def _test_words(content: bytes, node: Node) -> Iterator[bytes]:
+    """The words that stand for a test and that macros get, an attribute names, or a `use` gives another name."""
+    names: Sequence[Node | None] = []
+    match node.type:
+        case "token_tree":
+            names = node.children
+        case "attribute":
+            names = node.named_children[:1]
+        case "use_as_clause":
+            names = [node.child_by_field_name("path")]
+    for each in names:
+        name = each and (each.child_by_field_name("name") or each)
+        if name and name.type == "identifier" and _TEST_WORD.search(word := text_of(content, name)):
+            yield word
 
 
 def _conditions(content: bytes, attributes: Iterable[Node], name: bytes = b"") -> _Place:

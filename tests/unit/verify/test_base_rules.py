@@ -236,12 +236,19 @@ def test_items_in_rust_that_every_build_has_now_are_not_added_again(change: tupl
         ("a::C", "use b::C;", "use a::C;"),
         ("a::C", "#[cfg(unix)]\nuse a::C;", "use a::C;"),
         ("a::C", "mod c {\n    use a::{B, C};\n}", "use a::C;"),
+        ("a::{self as b, C}", "use a::C;", "use a as b;"),
+        ("a::C", f"use {'a::{b, ' * 60}{'}' * 60};\nuse a::C;", ""),
     ],
 )
 def test_names_in_rust_that_every_build_has_now_are_not_imported_again(tests: str, added: str, comes_back: str) -> None:
     old, new = f"#[cfg(test)]\nuse {tests};\n\nfn f() {{}}\n", f"{added}\n\nfn f() {{}}\n"
     found = ruled({"a.rs": old}, {"a.rs": new})["a.rs"]
     assert found.removeprefix(new).replace("\n", "") == (comes_back and f"#[cfg(test)]{comes_back}")
+
+
+def test_names_in_rust_whose_paths_would_fill_the_memory_come_back() -> None:
+    deep = f"use {'a::{b, ' * 20_000}C{'}' * 20_000};"
+    assert ruled({"a.rs": "#[cfg(test)]\nuse a::C;\n"}, {"a.rs": deep})["a.rs"].count("use a::C;") == 1
 
 
 def test_tests_inside_of_a_module_in_rust_that_every_build_has_now_stay() -> None:
@@ -276,6 +283,18 @@ def test_a_source_in_rust_without_a_place_for_the_bases_tests_does_not_compile(c
         ("macro_rules! one { ($body:expr) => { #[test] fn one() { $body } } }", True),
         ("all! { #[tokio::test] async fn one() {} }", True),
         ("all! { #[rstest] fn one() {} }", True),
+        ("all! { #[r#test] fn one() {} }", True),
+        ("#[rstest]\nfn one() {}", True),
+        ("#[/* each */ kit::test_case(1)]\nfn one(n: u8) {}", True),
+        ("use std::prelude::v1::test as check;\n\n#[check]\nfn one() {}", True),
+        ("use std::prelude::v1::{r#test as check};\n\n#[check]\nfn one() {}", True),
+        ("fn f() {\n    all! { #[test] fn one() {} }\n}", True),
+        ("fn f() {\n    macro_rules! one { ($name:ident) => { test!($name); } }\n}", True),
+        ('fn f() { println!("{} tests", test_id); g(vec![tests.len(), one_test]) }', False),
+        ("#![cfg_attr(not(test), no_std)]", False),
+        ("#[r#test]\nfn one() {}", False),
+        ("#[::core::prelude::v1::test]\nfn one() {}", False),
+        ("#[]\nfn one() {}", False),
         ('fn f() { println!("{}: test {:?}", latest, contest); }', False),
         ("#[cfg(test)]\nmod tests {\n    all! { #[test] fn one() {} }\n}", False),
     ],
