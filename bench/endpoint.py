@@ -55,10 +55,11 @@ class Counting(OpenAIEndpoint):
 
 
 class Stopwatch(OpenAIEndpoint):
-    """Notes when the first request arrives, and never answers it."""
+    """Notes when the first request arrives, also one of an author of tests, and never answers it."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.author = self.take
         self._arrived = Event()
         self._at = 0.0
 
