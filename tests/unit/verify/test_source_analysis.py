@@ -1,10 +1,13 @@
 """What a patch changes in the sources, and what it finds there."""
 
+from itertools import pairwise
 from typing import ClassVar
 
 import pytest
 
 from app.core.verification import SourceText
+from app.verify.sources.node_modules import changed_places
+from app.verify.sources.parsed_sources import NotParsedError
 from tests.support.source_samples import FILES, PYTHON, analysis_of
 
 
@@ -146,8 +149,32 @@ NODE_CHANGES = (
     "function g(b = a) { b.equal = f; }",
     "(function (b) { b.equal = f; })(a);",
     "class B { constructor() { a.equal = f; } }",
+    "const { title: b } = { title: a }; b.equal = f;",
+    "const { b } = { c: 1, ['b']: a }; b.equal = f;",
+    "const { c: { b } } = { c: { ...{ b: a } } }; b.equal = f;",
+    "const [, b] = [1, a]; b.equal = f;",
+    "const [, b] = [...[1, a]]; b.equal = f;",
+    "const [c, ...b] = [1, a]; b[0].equal = f;",
+    "const b = [a]; for (const c of b) c.equal = f;",
+    "function g(a) { a.equal = f; } g(a);",
+    "g(1, a); function g(c, ...b) { b[0].equal = f; }",
+    "const g = ({ b }) => { b.equal = f; }; g({ b: a });",
+    "let g; g = function (b) { b.equal = f; }; new g(a);",
+    "(function (b) { b.equal = f; }).call(null, a);",
+    "function g(b) { b.equal = f; } g.apply(null, [a]);",
+    "((b) => { b.equal = f; }).bind(null, a)();",
+    "[1, a].forEach((a) => { a.equal = f; });",
+    "const b = [a]; function g(c) { c.equal = f; } b.map(g);",
+    "[a].reduce((b) => { b.equal = f; });",
+    "[a].reduce((c, b) => { b.equal = f; }, {});",
+    "[1].reduce((b) => { b.equal = f; }, a);",
+    "try { throw a; } catch (a) { a.equal = f; }",
+    "try { throw { b: a }; } catch ({ b }) { b.equal = f; }",
 )
 """Each changes the module that has the name `a`."""
+TYPED = "g<T>(1, a); function g<T>(this: T, c: T, ...b: T[]) { b[0].equal = f; }"
+NAMES = [f"a{number}" for number in range(5_001)]
+CHAIN = "".join(f"const {name} = {before}; {name}.x = f;" for before, name in pairwise(NAMES))
 
 
 class TestWatching:
@@ -475,7 +502,14 @@ class TestWatching:
             ),
             *(
                 ("a.ts", f"import a = require('assert');\n{change}\n", "changes what all modules share")
-                for change in (*NODE_CHANGES, "(a as any).x = f;", "a!.x = f;", "(<any>a).x = f;", "[(a as T).x] = f;")
+                for change in (
+                    *NODE_CHANGES,
+                    "(a as any).x = f;",
+                    "a!.x = f;",
+                    "(<any>a).x = f;",
+                    "[(a as T).x] = f;",
+                    TYPED,
+                )
             ),
         ],
     )
@@ -505,10 +539,48 @@ class TestWatching:
             "const x = { ...require('fs') };\nx.y = 1;",
             "const o = { fs: require('fs') };\no.fs = 1;",
             "svg.append('path').x = 1;",
+            "import url from 'url';\nfunction g(path, url) { url.x = 1; }\ng(url, new URL(b));",
+            "import fs from 'fs';\nfunction g(a, b) { a.x = b; }\ng.call(null, {}, fs);\ng.apply(null, [{}, fs]);",
+            "import fs from 'fs';\nfunction g() { function h(a) { a.x = 1; } }\nh(fs);",
+            "import fs from 'fs';\nconst [a, b] = [fs, {}];\nb.x = 1;",
+            "import fs from 'fs';\nconst { a, ...b } = { fs, a: {} };\na.x = b.x = 1;",
+            "import fs from 'fs';\n[fs].reduce((all, each) => { all.x = each; return all; }, {});",
+            "import url from 'url';\ntry { throw new Error(url); } catch (url) { url.x = 1; }",
+            "import process from 'process';\nconst { env: { A }, ...b } = process;\nprocess.env.A = b.x = 1;",
         ],
     )
     def test_modules_that_are_only_read(self, text: str) -> None:
         assert analysis_of({}, {"a.js": f"{text}\n"}).watches_tests() == ()
+
+    @pytest.mark.parametrize(
+        ("code", "changes"),
+        [
+            ("a=b;a.x=1;" * 5_000, 0),
+            (f"let {','.join(NAMES)}; [{','.join(NAMES)}] = [{'1,' * 5_000}];", 0),
+            (f"const {{{','.join(NAMES)}}} = {{{','.join(f'{name}: 1' for name in NAMES)}}};", 0),
+            (f"const a0 = require('fs'); {CHAIN}", 5_000),
+            (f"const a0 = b; {CHAIN}", 0),
+            ("{" * 1_000 + "a.x=1;" * 500 + "}" * 1_000, 0),
+            (f"a{'.b()' * 20_000};", 0),
+        ],
+        ids=["assigned", "listed", "keyed", "chained", "chained in vain", "nested", "called"],
+    )
+    def test_many_names_take_few_steps(self, code: str, changes: int) -> None:
+        assert len(list(changed_places("javascript", code.encode()))) == changes
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            f"const [{','.join(NAMES)}] = [...a, {'1,' * 5_000}];",
+            f"const {'[' * 2_000}a{'= 1, b] = 1]' * 1_000};",
+            "f=(a)=>1;f(b);" * 2_000,
+            "{" * 2_000 + "a.x=1;" * 2_000 + "}" * 2_000,
+        ],
+        ids=["spread", "defaults", "functions", "nested"],
+    )
+    def test_values_that_take_too_many_steps_end_the_search(self, code: str) -> None:
+        with pytest.raises(NotParsedError, match="steps"):
+            list(changed_places("javascript", code.encode()))
 
     @pytest.mark.parametrize(
         ("line", "known", "cargo"),
