@@ -61,3 +61,8 @@ def test_files_made_to_break_parsers_end(path: str, content: str) -> None:
     printed = sources.reprint_head(1)
     assert printed is None or isinstance(printed, Patch)
     assert isinstance(sources.watches_tests(), tuple)
+
+
+def test_a_file_of_very_many_functions_is_answered() -> None:
+    functions = "".join(f"def f{number}(): ...\n" for number in range(60_000))
+    assert analysis_of({}, {"a.py": functions}).watches_tests() == ()

@@ -5,11 +5,9 @@ syntax tree. State is kept outside of the objects that callers hold: a counter i
 code can be right for the first calls and wrong afterwards, and a test makes only a few.
 """
 
-import ast
 import re
-import sys
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -18,7 +16,6 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from app.core.python_source import parse_python
 from app.verify.sources import node_modules
 from app.verify.sources.parsed_sources import (
     ECMASCRIPT,
@@ -29,6 +26,7 @@ from app.verify.sources.parsed_sources import (
     text_of,
     walk_nodes,
 )
+from app.verify.sources.replaced_functions import PythonNames, replaced_functions
 
 MAX_FINDINGS = 50
 EQUALITY = ("is equal to everything", "compares a built-in type in its own way")
@@ -41,7 +39,6 @@ _STARTED = re.compile(rb"^(?:if __name__ == |package main\b|fn main\(|#!)|\bpubl
 
 _REPLACES = "replaces a function of another module"
 """Found by the syntax tree; by its patterns only if it cannot be parsed."""
-_CLASS_NAME = re.compile(r"_*[A-Z][A-Z\d]*[a-z]")
 _SHARED = "changes what all modules share"
 """By its patterns, and by the syntax tree where it changes Node modules."""
 _ATTRIBUTE = re.compile(
@@ -54,12 +51,6 @@ _MACHINE = re.compile(
     r"|amd64|386|arm|arm64|loong64|mips\w*|ppc64\w*|riscv64|s390x)$"
 )
 _COMPILED = re.compile(rb"\b(?:debug_assertions|overflow_checks|test)\b|\$")
-
-
-_PLAIN = (ast.Constant, ast.JoinedStr, ast.ListComp, ast.SetComp, ast.DictComp, ast.List, ast.Tuple, ast.Set, ast.Dict)
-_SEQUENCES = (ast.List, ast.Tuple)
-_CHANGING = frozenset({"update", "setdefault", "pop", "clear", "__setitem__", "__delitem__"})
-_PYTHON_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 class _Rule(NamedTuple):
@@ -100,12 +91,12 @@ def watching_lines(
     code = code_only(language, new) or new
     before = b"" if old is None else code_only(language, old) or old
     rows = added_rows(old or b"", new)
-    command, project = _is_command(path, new), _Project(functions, packages)
+    command, project = _is_command(path, new), PythonNames(frozenset(functions), frozenset(packages))
     for rule in _rules(language):
         if rule.usual and command:
             continue
-        if rule.what == _REPLACES and (replaced := _replaced_functions(new, project)) is not None:
-            if not _replaced_functions(before, project):
+        if rule.what == _REPLACES and (replaced := replaced_functions(new, project)) is not None:
+            if not replaced_functions(before, project):
                 yield from ((one.start + 1, rule.what) for one in replaced if rows.intersection(one))
             continue
         if rule.usual and next(_places(rule, language, before), None) is not None:
@@ -158,241 +149,6 @@ def _is_command(path: str, content: bytes) -> bool:
     if parts.name in _COMMANDS or not _COMMAND_DIRECTORIES.isdisjoint(parts.parts[:-1]):
         return True
     return _STARTED.search(content) is not None
-
-
-class _Project(NamedTuple):
-    functions: Collection[str]
-    packages: Collection[str]
-
-
-class _Import(NamedTuple):
-    """Where a name comes from."""
-
-    name: str
-    """Its name there; empty if all that it has may be functions: a module, something from the standard library, or a
-    class of another distribution."""
-    other: bool = False
-    """It is from another distribution, and may be a module as well as an object whose attributes programs set."""
-
-
-class _Known(NamedTuple):
-    """What is known where a statement of Python stands."""
-
-    imported: Mapping[str, _Import]
-    defined: frozenset[str]
-    project: _Project
-
-    def inside(self, function: ast.AST) -> "_Known":
-        bound = _bound(function)
-        outside = {name: origin for name, origin in self.imported.items() if name not in bound}
-        imported = {**outside, **dict(_imported(function, self.project))}
-        return _Known(imported, self.defined - bound | _defined(function), self.project)
-
-    def has_function(self, name: str, attribute: str, value: ast.expr | None) -> bool:
-        """True if the attribute of this name may be a function elsewhere, or becomes one by the value."""
-        origin, functions = self.imported.get(name), self.project.functions
-        if origin is None or not origin.name:
-            return origin is not None
-        if origin.other:
-            return value is not None and self._is_function(value)
-        return attribute in functions or f"{origin.name}.{attribute}" in functions
-
-    def _is_function(self, value: ast.expr) -> bool:
-        match value:
-            case ast.Name(id=name):
-                return name in self.defined or self._is_known_function(name, "")
-            case ast.Attribute(attr=attribute):
-                return self._is_known_function(_root(value), attribute)
-            case ast.IfExp(body=first, orelse=second):
-                return self._is_function(first) or self._is_function(second)
-            case ast.BoolOp(values=values):
-                return any(map(self._is_function, values))
-        return _makes_function(value)
-
-    def _is_known_function(self, name: str, attribute: str) -> bool:
-        """True if that is one of the project, or may be one of the standard library or of a module."""
-        origin = self.imported.get(name)
-        if origin is None or origin.other:
-            return False
-        return (attribute or origin.name) in self.project.functions or not (origin.name or attribute.isupper())
-
-
-def _replaced_functions(content: bytes, project: _Project) -> list[range] | None:
-    """The rows, from 0, of each statement that replaces what may be a function of something imported.
-
-    None if this Python cannot parse it.
-    """
-    tree = parse_python(content)
-    if tree is None:
-        return None
-    return list(_replaced(tree, _Known(dict(_imported(tree, project)), _defined(tree), project)))
-
-
-def _replaced(scope: ast.AST, known: _Known) -> Iterator[range]:
-    waiting = list(ast.iter_child_nodes(scope))
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, _PYTHON_FUNCTIONS):
-            yield from _replaced(node, known.inside(node))
-            continue
-        if isinstance(node, ast.stmt):
-            for target, value in _assigned(node):
-                of_it = known.has_function(*_owner_and_name(target), value)
-                if of_it and _may_be_function(target, value):
-                    yield range(node.lineno - 1, node.end_lineno or node.lineno)
-        if isinstance(node, ast.expr) and _changes_names(node, known.has_function):
-            yield range(node.lineno - 1, node.end_lineno or node.lineno)
-        waiting += ast.iter_child_nodes(node)
-
-
-def _changes_names(node: ast.expr, has_function: Callable[[str, str, ast.expr | None], bool]) -> bool:
-    """True for a change of what is imported by its dictionary, or by `setattr` and `delattr`."""
-    match node:
-        case ast.Call(func=ast.Name(id="setattr"), args=[target, name, value]):
-            return has_function(_root(target), _text_of(name), value) and not _is_plain(value)
-        case ast.Call(func=ast.Name(id="delattr"), args=[target, name]):
-            return has_function(_root(target), _text_of(name), None)
-        case ast.Call(func=ast.Attribute(value=names, attr=attribute), args=args, keywords=keywords):
-            given: list[tuple[str, ast.expr | None]] = [("", None), *(("", each) for each in _values(args))]
-            given += [(keyword.arg or "", each) for keyword in keywords for each in _values([keyword.value])]
-            return attribute in _CHANGING and any(has_function(_owner(names), *each) for each in given)
-        case ast.Subscript(value=names, slice=name, ctx=ast.Store() | ast.Del()):
-            return has_function(_owner(names), _text_of(name), None)
-    return False
-
-
-def _values(expressions: list[ast.expr]) -> Iterator[ast.expr]:
-    """The expressions, or what the dictionaries among them have."""
-    for each in expressions:
-        yield from each.values if isinstance(each, ast.Dict) else [each]
-
-
-def _text_of(expression: ast.expr) -> str:
-    """The text that a literal is; empty for anything else."""
-    return expression.value if isinstance(expression, ast.Constant) and isinstance(expression.value, str) else ""
-
-
-def _owner(names: ast.expr) -> str:
-    """The name whose dictionary this is; empty if it is none."""
-    match names:
-        case ast.Call(func=ast.Name(id="vars"), args=[target]) | ast.Attribute(value=target, attr="__dict__"):
-            return _root(target)
-    return ""
-
-
-def _assigned(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]:
-    """What the statement itself assigns to, unless it is a block, or a block's head does.
-
-    Each with its value if that is written there.
-    """
-    heads: list[tuple[ast.expr, ast.expr | None]] = []
-    match statement:
-        case ast.Assign(targets=targets):
-            heads = [(target, statement.value) for target in targets]
-        case ast.AnnAssign(target=target) if statement.value is not None:
-            heads = [(target, statement.value)]
-        case ast.AugAssign(target=target):
-            heads = [(target, statement.value)]
-        case ast.For(target=target, iter=several) | ast.AsyncFor(target=target, iter=several):
-            heads = [(target, each) for each in (several.elts if isinstance(several, _SEQUENCES) else [None])]
-        case ast.With(items=items) | ast.AsyncWith(items=items):
-            heads = [(item.optional_vars, None) for item in items if item.optional_vars is not None]
-    while heads:
-        target, value = heads.pop()
-        if isinstance(target, ast.Starred):
-            heads.append((target.value, None))
-        elif isinstance(target, _SEQUENCES):
-            values = value.elts if isinstance(value, _SEQUENCES) else []
-            known = len(values) == len(target.elts) and not any(isinstance(each, ast.Starred) for each in values)
-            heads += zip(target.elts, values if known else [None] * len(target.elts), strict=True)
-        else:
-            yield target, value
-
-
-def _owner_and_name(target: ast.expr) -> tuple[str, str]:
-    match target:
-        case ast.Attribute(attr=attribute):
-            return _root(target), attribute
-        case ast.Subscript(value=names, slice=name):
-            return _owner(names), _text_of(name)
-    return "", ""
-
-
-def _may_be_function(target: ast.expr, value: ast.expr | None) -> bool:
-    """True unless it is known that this is none: by the value, or by a name that is written as a setting's."""
-    if value is not None and _is_plain(value):
-        return False
-    setting = isinstance(target, ast.Attribute) and target.attr.isupper()
-    return not (setting and isinstance(value, ast.Name | ast.Compare | ast.BoolOp | ast.BinOp))
-
-
-def _is_plain(value: ast.expr) -> bool:
-    match value:
-        case ast.UnaryOp(op=ast.Not()):
-            return True
-        case ast.UnaryOp(operand=operand):
-            return _is_plain(operand)
-        case ast.BinOp(left=left, right=right):
-            return _is_plain(left) and _is_plain(right)
-    return isinstance(value, _PLAIN)
-
-
-def _root(target: ast.expr) -> str:
-    while isinstance(target, ast.Attribute):
-        target = target.value
-    return target.id if isinstance(target, ast.Name) else ""
-
-
-def _imported(scope: ast.AST, project: _Project) -> Iterator[tuple[str, _Import]]:
-    """The names that are imported here, but not in functions inside."""
-    for node in _outside_functions(scope):
-        if isinstance(node, ast.Import):
-            yield from ((alias.asname or alias.name.partition(".")[0], _Import("")) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            package = (node.module or "").partition(".")[0]
-            library = not node.level and package in sys.stdlib_module_names
-            other = not node.level and package not in project.packages
-            for alias in node.names:
-                every = library or (other and _CLASS_NAME.match(alias.name) is not None)
-                yield alias.asname or alias.name, _Import("" if every else alias.name, other and not library)
-
-
-def _defined(scope: ast.AST) -> frozenset[str]:
-    """The names of the functions and classes that are defined here, but not in functions inside."""
-    found = set[str]()
-    for node in _outside_functions(scope, classes=False):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Assign) and _makes_function(node.value):
-            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return frozenset(found)
-
-
-def _makes_function(value: ast.expr) -> bool:
-    match value:
-        case ast.Lambda() | ast.Call(func=ast.Name(id="partial") | ast.Attribute(attr="partial")):
-            return True
-        case ast.Call(func=ast.Name(id="staticmethod" | "classmethod" | "property")):
-            return True
-    return False
-
-
-def _outside_functions(scope: ast.AST, *, classes: bool = True) -> Iterator[ast.AST]:
-    """All nodes that are not inside a function in it, or a class; such a function itself is one of them."""
-    waiting = list(ast.iter_child_nodes(scope))
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, _PYTHON_FUNCTIONS) and (classes or not isinstance(node, ast.ClassDef)):
-            waiting += ast.iter_child_nodes(node)
-
-
-def _bound(function: ast.AST) -> set[str]:
-    """The names of a function's own: parameters, and what is assigned in it."""
-    nodes = list(ast.walk(function))
-    shared = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
-    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    return (stored - shared) | {node.arg for node in nodes if isinstance(node, ast.arg)}
 
 
 _FUNCTIONS = frozenset(
