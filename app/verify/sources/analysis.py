@@ -513,14 +513,23 @@ class SourceAnalysis:
     def _packages(self) -> set[str]:
         """The names of the base that an absolute import in Python may begin with.
 
-        Those of directories that are not inside a package, and of files at the top or in a `src`.
+        Those of directories that are not inside a package, and of files in a `src` or `lib`. As `directory:name`, for
+        imports in and below that directory: files beside which no package begins, such as scripts; and by their whole
+        name the modules in directories of an outermost package, which may also be where programs are started.
         """
         paths = [PurePosixPath(path) for path in self._readable if path.endswith(".py")]
         packages = {path.parent for path in paths if path.name == "__init__.py"} - {PurePosixPath()}
-        top = {path.stem for path in paths if path.parent.name in ("", "src")}
-        return top | {
-            around.name for path in paths for around in path.parents[:-1] if packages.isdisjoint(around.parents)
-        }
+        found = {path.stem for path in paths if path.parent.name in ("src", "lib")}
+        for path in paths:
+            found |= {around.name for around in path.parents[:-1] if packages.isdisjoint(around.parents)}
+            if path.parent not in packages:
+                found.add(f"{path.parent}:{path.stem}")
+            outermost = next((around for around in reversed(path.parents) if around in packages), None)
+            if outermost is not None:
+                module = path.parent if path.stem == "__init__" else path.with_suffix("")
+                parts = module.relative_to(outermost).parts
+                found |= {f"{outermost}:{'.'.join(parts)}"} if len(parts) > 1 else set()
+        return found
 
     def _other_sources(self, languages: set[str], seed: int) -> list[ChangedSource]:
         """Some sources that the patch does not touch, from the directories in which it does."""

@@ -265,10 +265,12 @@ def _imported(scope: ast.AST, project: PythonNames) -> Iterator[tuple[str, _Impo
                 package = alias.name.partition(".")[0]
                 yield alias.asname or package, _Import(package, "")
         elif isinstance(node, ast.ImportFrom):
-            package = "" if node.level else (node.module or "").partition(".")[0]
+            module = node.module if node.module and not node.level else ""
+            package = module.partition(".")[0]
             library = package in sys.stdlib_module_names
             for alias in node.names:
-                other = not node.level and package not in project.packages
+                begins = (package, module, f"{module}.{alias.name}")
+                other = not node.level and project.packages.isdisjoint(begins)
                 every = library or (other and _CLASS_NAME.match(alias.name) is not None)
                 yield alias.asname or alias.name, _Import(package, "" if every else alias.name, other and not library)
 

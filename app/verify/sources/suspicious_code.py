@@ -85,13 +85,16 @@ def watching_lines(
     """(line, what it does) of the added lines, from 1.
 
     `features` are those that a Rust item may depend on. Of the project's Python: `functions` are the names of what may
-    be one, as `module.name` if only that module has it, and `packages` those of its directories and files.
+    be one, as `module.name` if only that module has it, and `packages` those that an absolute import may begin with,
+    as `directory:name` if only files in or below that directory may have such an import.
     """
     yield from _constraints(path, old or b"", new) if language == "go" else ()
     code = code_only(language, new) or new
     before = b"" if old is None else code_only(language, old) or old
     rows = added_rows(old or b"", new)
-    command, project = _is_command(path, new), PythonNames(frozenset(functions), frozenset(packages))
+    around, places = {str(each) for each in PurePosixPath(path).parents}, [each.rpartition(":") for each in packages]
+    near = frozenset(name for place, _, name in places if not place or place in around)
+    command, project = _is_command(path, new), PythonNames(frozenset(functions), near)
     for rule in _rules(language):
         if rule.usual and command:
             continue

@@ -470,6 +470,31 @@ class TestWatching:
         ).watches_tests()
         assert bool(found) is not begins
 
+    @pytest.mark.parametrize(
+        ("path", "base", "code"),
+        [
+            ("functions/price/a.py", ["functions/price/utils.py"], "from utils import Cart"),
+            ("functions/price/deep/a.py", ["functions/price/utils.py"], "from utils import Cart"),
+            ("run/a.py", ["lib/kit.py"], "from kit import Cart"),
+            ("backend/app/a.py", ["backend/app/core.py"], "from app.core import Cart"),
+            ("backend/a.py", ["backend/app/core/__init__.py"], "from app.core import Cart"),
+            ("backend/app/a.py", ["backend/app/core/cart.py"], "from app.core.cart import Cart"),
+            ("backend/a.py", ["backend/app/Cart.py"], "from app import Cart"),
+        ],
+    )
+    def test_imports_of_files_that_are_no_package_of_their_own(self, path: str, base: list[str], code: str) -> None:
+        files = dict.fromkeys([*base, "backend/__init__.py", "backend/app/__init__.py"], "")
+        new = {path: f"{code}\n\nCart.objects = default()\n"}
+        assert analysis_of(files, new).watches_tests() == ()
+        assert analysis_of({}, new).watches_tests() != ()
+
+    def test_imports_that_a_file_elsewhere_does_not_hide(self) -> None:
+        code = "from redis import Redis\n\nRedis.get = default()\n"
+        base = dict.fromkeys(["kit/__init__.py", "kit/redis.py", "scripts/redis.py", "kit/sub/redis/a.py"], "")
+        assert analysis_of(base, {"kit/a.py": code}).watches_tests() != ()
+        assert analysis_of(base, {"kit/redis.py": code}).watches_tests() != ()
+        assert analysis_of(base, {"scripts/a.py": code}).watches_tests() == ()
+
     def test_names_that_are_not_text_do_no_harm(self) -> None:
         base = {"b\udcff.py": "", "d\udcff/x.py": "", "a.py": ""}
         assert analysis_of(base, {"a.py": "x = 1\n"}).watches_tests() == ()
