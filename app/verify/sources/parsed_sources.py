@@ -339,7 +339,8 @@ def with_test_items(old: bytes, new: bytes) -> bytes:
         for path in _used(new, node)
     }
     gone: dict[int, list[bytes]] = {}
-    lost = bool(after.macro_words - before.macro_words)
+    more = after.macro_words - before.macro_words
+    lost = any(word not in before.macro_words or not word.startswith(b"#") for word in more)
     for key, item in missing.items():
         place = key[0]
         paths = _used(old, item[1]) if key[1] == "use_declaration" else []
@@ -422,7 +423,7 @@ def _items_of_tests(content: bytes) -> _TestItems | None:
         children = node.children
         place += _conditions(content, (each for each in children if each.type == "inner_attribute_item"))
         in_body = node.type in _BODIES_OR_ATTRIBUTES or (in_body and node.type != "macro_definition")
-        if not (in_body and node.type == "token_tree"):
+        if not (in_body and node.type in ("token_tree", "use_as_clause")):
             found.macro_words.update(_test_words(content, node))
         skipped, inner, previous = _test_items(content, node, children, statements=True), [], ""
         for attributes, child in _with_attributes(children):
@@ -447,7 +448,7 @@ def _items_of_tests(content: bytes) -> _TestItems | None:
 
 
 def _test_words(content: bytes, node: Node) -> Iterator[bytes]:
-    """The words that stand for a test and that macros get, an attribute names, or a `use` gives another name."""
+    """The words that stand for a test and that macros get, an attribute names (behind `#`), or a `use` renames."""
     names: Sequence[Node | None] = []
     match node.type:
         case "token_tree":
@@ -459,7 +460,7 @@ def _test_words(content: bytes, node: Node) -> Iterator[bytes]:
     for each in names:
         name = each and (each.child_by_field_name("name") or each)
         if name and name.type == "identifier" and _TEST_WORD.search(word := text_of(content, name)):
-            yield word
+            yield b"#" + word if node.type == "attribute" else word
 
 
 def _conditions(content: bytes, attributes: Iterable[Node], name: bytes = b"") -> _Place:

@@ -18,6 +18,8 @@ _PLAIN = (ast.Constant, ast.JoinedStr, ast.ListComp, ast.SetComp, ast.DictComp, 
 _WITH_DECORATORS = frozenset({"contextlib", "functools", "types", "unittest"})
 """Packages of the standard library; what the others return is data."""
 _SEQUENCES = (ast.List, ast.Tuple)
+_UNKNOWN = ast.Await(ast.Name("", ast.Load()))
+"""A value that is not written where it is assigned."""
 _CHANGING = frozenset({"update", "setdefault", "pop", "clear", "__setitem__", "__delitem__"})
 _PYTHON_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SCOPES = (*_PYTHON_FUNCTIONS, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -61,7 +63,8 @@ class _Names:
         if origin is None or not origin.name:
             return origin is not None
         if origin.other and value is not None:
-            return self._is_function(value, name, attribute)
+            builtin = isinstance(value, ast.Name | ast.Attribute) and self._is_builtin(_root(value))
+            return (attribute in functions or not builtin) and self._is_function(value, attribute)
         return attribute in functions or (not origin.other and f"{origin.name}.{attribute}" in functions)
 
     def _origin(self, name: str) -> _Import | None:
@@ -75,7 +78,7 @@ class _Names:
             scope = scope.outer
         return scope
 
-    def _is_function(self, value: ast.expr, owner: str = "", attribute: str = "") -> bool:
+    def _is_function(self, value: ast.expr, attribute: str = "") -> bool:
         """True if the value is a function, or is probably one in place of this attribute."""
         match value:
             case ast.Name(id=name):
@@ -83,23 +86,22 @@ class _Names:
             case ast.Attribute(attr=member):
                 return self._is_known_function(_root(value), member)
             case ast.IfExp(body=first, orelse=second):
-                return any(self._is_function(each, owner, attribute) for each in (first, second))
+                return any(self._is_function(each, attribute) for each in (first, second))
             case ast.BoolOp(values=values):
-                return any(self._is_function(each, owner, attribute) for each in values)
-            case ast.Call() if attribute and not _makes_function(value):
-                return self._wraps(value, owner, attribute)
+                return any(self._is_function(each, attribute) for each in values)
+            case ast.Call() if attribute in self.project.functions and not _makes_function(value):
+                return self._wraps(value, attribute)
         return _makes_function(value)
 
-    def _wraps(self, call: ast.Call, owner: str, attribute: str) -> bool:
-        """True if the call gets the attribute itself; or any function, if the project has one of that name."""
+    def _wraps(self, call: ast.Call, attribute: str) -> bool:
+        """True if the call gets a function, or what had that name before."""
         called = _root(call.func)
         origin = self._origin(called)
         library = origin is not None and origin.package in sys.stdlib_module_names - _WITH_DECORATORS
         if attribute.isupper() or library or self._is_builtin(called):
             return False
         given = [*call.args, *(each.value for each in call.keywords)]
-        same = attribute in self.project.functions
-        return any(_owner_and_name(each) == (owner, attribute) or (same and self._is_function(each)) for each in given)
+        return any(_owner_and_name(each)[1] == attribute or self._is_function(each) for each in given)
 
     def _is_known_function(self, name: str, attribute: str) -> bool:
         """True if that is one of the project or of Python, or may be one of the standard library or of a module."""
@@ -192,7 +194,7 @@ def _owner(names: ast.expr) -> str:
 def _assigned(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]:
     """What the statement itself assigns to, unless it is a block, or a block's head does.
 
-    Each with its value if that is written there.
+    Each with its value; None if it is deleted.
     """
     heads: list[tuple[ast.expr, ast.expr | None]] = []
     match statement:
@@ -203,19 +205,20 @@ def _assigned(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]
         case ast.AugAssign(target=target):
             heads = [(target, statement.value)]
         case ast.For(target=target, iter=several) | ast.AsyncFor(target=target, iter=several):
-            heads = [(target, each) for each in (several.elts if isinstance(several, _SEQUENCES) else [None])]
+            heads = [(target, each) for each in (several.elts if isinstance(several, _SEQUENCES) else [_UNKNOWN])]
         case ast.Delete(targets=targets):
             heads = [(target, None) for target in targets]
         case ast.With(items=items) | ast.AsyncWith(items=items):
-            heads = [(item.optional_vars, None) for item in items if item.optional_vars is not None]
+            heads = [(item.optional_vars, _UNKNOWN) for item in items if item.optional_vars is not None]
     while heads:
         target, value = heads.pop()
         if isinstance(target, ast.Starred):
-            heads.append((target.value, None))
+            heads.append((target.value, _UNKNOWN))
         elif isinstance(target, _SEQUENCES):
             values = value.elts if isinstance(value, _SEQUENCES) else []
             known = len(values) == len(target.elts) and not any(isinstance(each, ast.Starred) for each in values)
-            heads += zip(target.elts, values if known else [None] * len(target.elts), strict=True)
+            unknown: list[ast.expr | None] = [value and _UNKNOWN] * len(target.elts)
+            heads += zip(target.elts, values if known else unknown, strict=True)
         else:
             yield target, value
 
@@ -277,15 +280,15 @@ def _imported(scope: ast.AST, project: PythonNames) -> Iterator[tuple[str, _Impo
 
 def _defined(scope: ast.AST) -> frozenset[str]:
     """The names of the functions and classes that are defined here, but not in functions inside; `Class.method` too."""
-    found = set[str]()
-    for node in _outside(_SCOPES, scope):
+    found, nodes = set[str](), list(_outside(_SCOPES, scope))
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found.add(node.name)
             inside = node.body if isinstance(node, ast.ClassDef) else []
             found |= {f"{node.name}.{each.name}" for each in inside if isinstance(each, _PYTHON_FUNCTIONS[:2])}
         elif isinstance(node, ast.Assign) and _makes_function(node.value):
             found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return frozenset(found)
+    return frozenset(found - _shared(nodes))
 
 
 def _makes_function(value: ast.expr) -> bool:
@@ -310,9 +313,12 @@ def _outside(inner: tuple[type[ast.AST], ...], scope: ast.AST) -> Iterator[ast.A
 def _bound(scope: ast.AST) -> frozenset[str]:
     """The names of its own: parameters, and what is assigned in it."""
     nodes = list(_outside(_SCOPES, scope))
-    shared = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
     stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     caught = {
         node.name for node in nodes if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) if node.name
     }
-    return frozenset((stored - shared) | caught | {node.arg for node in nodes if isinstance(node, ast.arg)})
+    return frozenset(((stored | caught) - _shared(nodes)) | {node.arg for node in nodes if isinstance(node, ast.arg)})
+
+
+def _shared(nodes: Collection[ast.AST]) -> set[str]:
+    return {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}

@@ -295,6 +295,7 @@ def test_a_source_in_rust_without_a_place_for_the_bases_tests_does_not_compile(c
         ("#[r#test]\nfn one() {}", False),
         ("#[::core::prelude::v1::test]\nfn one() {}", False),
         ("#[]\nfn one() {}", False),
+        ("fn f() {\n    use super::test as check;\n    check();\n}", False),
         ('fn f() { println!("{}: test {:?}", latest, contest); }', False),
         ("#[cfg(test)]\nmod tests {\n    all! { #[test] fn one() {} }\n}", False),
     ],
@@ -309,6 +310,11 @@ def test_a_source_in_rust_whose_macros_may_define_new_tests_does_not_compile(lin
     )
     assert ruled({"a.rs": "fn f() {}"}, {"a.rs": f"fn g() {{}}\n{line}"})["a.rs"].endswith(error) is defines
     assert not ruled({"a.rs": f"fn f() {{}}\n{line}"}, {"a.rs": f"fn g() {{}}\n{line}"})["a.rs"].endswith(error)
+
+
+def test_further_tests_in_rust_with_an_attribute_that_the_source_has_do_not_count() -> None:
+    one, two = (f"mod tests {{\n{'#[wasm_bindgen_test]fn t(){}' * count}\n}}\n" for count in (1, 2))
+    assert ruled({"a.rs": one}, {"a.rs": two})["a.rs"] == two
 
 
 @pytest.mark.parametrize(
