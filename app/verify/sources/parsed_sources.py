@@ -1,9 +1,11 @@
 """Sources of every language with a grammar: their differences, their trees, and what they are without comments."""
 
 import re
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
+from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -325,10 +327,12 @@ def with_test_items(old: bytes, new: bytes) -> bytes:
         if key not in after.items and (other := after.others.get(key[:3]))
         if _for_all_builds(old, item) == _for_all_builds(new, other)
     }
+    spans = sorted(promoted.values())
+    ends = list(accumulate((end for _, end in spans), max))
     edits = [
         (start, end, _text(old, before.items[key]) if key in before.items else b"")
         for key, (start, end) in ((key, _span(item)) for key, item in after.items.items())
-        if not any(first <= start < last for first, last in promoted.values())
+        if not (at := bisect(spans, (start, len(new)))) or ends[at - 1] <= start  # not inside of a promoted one
     ]
     missing = {key: item for key, item in before.items.items() if key not in after.items and key not in promoted}
     places = {place for place, kind, *_ in missing if kind == "use_declaration"}

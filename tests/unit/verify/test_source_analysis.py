@@ -640,8 +640,9 @@ class TestWatching:
             f"const {'[' * 2_000}a{'= 1, b] = 1]' * 1_000};",
             "f=(a)=>1;f(b);" * 2_000,
             "{" * 2_000 + "a.x=1;" * 2_000 + "}" * 2_000,
+            f"for (const [{'a,' * 2_000}] of [{'[],' * 2_000}]);",
         ],
-        ids=["spread", "defaults", "functions", "nested"],
+        ids=["spread", "defaults", "functions", "nested", "elements"],
     )
     def test_values_that_take_too_many_steps_end_the_search(self, code: str) -> None:
         with pytest.raises(NotParsedError, match="steps"):
