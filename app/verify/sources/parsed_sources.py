@@ -306,7 +306,7 @@ class _TestItems(NamedTuple):
     items: dict[_ItemKey, _Item]
     others: dict[tuple[_Place, str, bytes], _Item]
     ends: dict[_Place, int]
-    macro_words: Counter[bytes]
+    test_words: Counter[bytes]
     """How often each word that stands for a test (`test`, `rstest`, `mod tests`) is where it may define one: in macros,
     in their arguments (of those in a function's body only in attributes), and as what an attribute or a `use` names."""
 
@@ -343,8 +343,8 @@ def with_test_items(old: bytes, new: bytes) -> bytes:
         for path in _used(new, node)
     }
     gone: dict[int, list[bytes]] = {}
-    more = after.macro_words - before.macro_words
-    lost = any(word not in before.macro_words or not word.startswith(b"#") for word in more)
+    more = after.test_words - before.test_words
+    lost = any(word not in before.test_words or not word.startswith(b"#") for word in more)
     for key, item in missing.items():
         place = key[0]
         paths = _used(old, item[1]) if key[1] == "use_declaration" else []
@@ -428,7 +428,7 @@ def _items_of_tests(content: bytes) -> _TestItems | None:
         place += _conditions(content, (each for each in children if each.type == "inner_attribute_item"))
         in_body = node.type in _BODIES_OR_ATTRIBUTES or (in_body and node.type != "macro_definition")
         if not (in_body and node.type in ("token_tree", "use_as_clause")):
-            found.macro_words.update(_test_words(content, node))
+            found.test_words.update(_words_of_tests(content, node))
         skipped, inner, previous = _test_items(content, node, children, statements=True), [], ""
         for attributes, child in _with_attributes(children):
             name = _name_of(content, child)
@@ -451,7 +451,7 @@ def _items_of_tests(content: bytes) -> _TestItems | None:
     return found
 
 
-def _test_words(content: bytes, node: Node) -> Iterator[bytes]:
+def _words_of_tests(content: bytes, node: Node) -> Iterator[bytes]:
     """The words that stand for a test and that macros get, an attribute names (behind `#`), or a `use` renames."""
     names: Sequence[Node | None] = []
     match node.type:
