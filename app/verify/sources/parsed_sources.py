@@ -335,11 +335,10 @@ def with_test_items(old: bytes, new: bytes) -> bytes:
         if not (at := bisect(spans, (start, len(new)))) or ends[at - 1] <= start  # not inside of a promoted one
     ]
     missing = {key: item for key, item in before.items.items() if key not in after.items and key not in promoted}
-    places = {place for place, kind, *_ in missing if kind == "use_declaration"}
     used = {
         (place, path)
         for (place, kind, _), (attributes, node) in after.others.items()
-        if kind == "use_declaration" and place in places and not _conditions(new, attributes)
+        if kind == "use_declaration" and not _conditions(new, attributes)
         for path in _used(new, node)
     }
     gone: dict[int, list[bytes]] = {}

@@ -247,7 +247,7 @@ def test_names_in_rust_that_every_build_has_now_are_not_imported_again(tests: st
 
 
 def test_names_in_rust_whose_paths_would_fill_the_memory_come_back() -> None:
-    deep = f"use {'a::{b, ' * 20_000}C{'}' * 20_000};"
+    deep = f"use {{{'a::{b, ' * 20_000}C{'}' * 20_000}, a::C}};"
     assert ruled({"a.rs": "#[cfg(test)]\nuse a::C;\n"}, {"a.rs": deep})["a.rs"].count("use a::C;") == 1
 
 
