@@ -1,7 +1,7 @@
 """A server's job queue: one active job per issue, claimed under a lease, taken over from dead workers, resumable.
 
     admit ─► queued ─claim─► in progress ─release─► paused ─resume─► queued …
-               ▲                │ lease expired or process died (three times without a finished step: given up)
+               ▲                │ its process or its worker died (too often without a finished step: given up)
                └────────────────┘
 
 A claim raises the job's epoch; earlier holders can neither keep the job nor have anything published (`app.publish`).
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -41,7 +41,11 @@ from app.llm.sql_ledger import calls
 A_DAY = 24 * 3600.0
 _OF_JOBS = calls.join(job_contexts, job_contexts.c.job == calls.c.job_id)
 LEASE = timedelta(seconds=60)
-MAX_CRASHES = 3
+MAX_CRASHES, MAX_WORKER_DEATHS = 3, 20
+"""How often a job's own process, or its worker, may die without a finished step in between, until it is given up.
+
+A worker takes all its jobs with it, and most often none of them is the reason: it ran out of memory, or was replaced.
+"""
 ORDINARY, URGENT = 1, -7
 """Priorities: an urgent job comes before ordinary ones that were requested up to four hours earlier."""
 MAX_ERROR_PAUSE = timedelta(hours=6)
@@ -51,6 +55,7 @@ RECHECK_BUDGET_AFTER = timedelta(minutes=1)
 BATCH, MAX_BATCHES = 100, 10
 """A claim looks at up to MAX_BATCHES x BATCH jobs; it postpones each one that it skips."""
 STOPPED = "It was stopped."
+_NO_FAILURES: Final = {"crashes": 0, "worker_deaths": 0, "error_pause_seconds": 0.0}
 _ONE_CLAIM_AT_A_TIME = 0x61676E74
 """An advisory lock on Postgres; SQLite has one writer anyway."""
 
@@ -244,7 +249,7 @@ class JobQueue:
         return next(iter(self.claim_several(owner, limits, 1, lease)), None)
 
     def claim_several(self, owner: str, limits: QueueLimits, most: int, lease: timedelta = LEASE) -> list[JobClaim]:
-        """Claim the next `most` jobs for this worker, or fewer. Jobs whose processes died too often end here."""
+        """Claim the next `most` jobs for this worker, or fewer. Jobs whose workers died too often end here."""
         now, claims = self._clock(), list[JobClaim]()
         with writing(self.engine) as db:
             if db.dialect.name == "postgresql":
@@ -258,13 +263,13 @@ class JobQueue:
             spent: dict[DailyBudget, MicroUSD] = {}
             jobs_first = chain(self._waiting(db, now, limits.per_repository), self._rests(db, now, limits, free_slots))
             for row in jobs_first:
-                died = row["owner"] is not None
+                worker_deaths = row["worker_deaths"] + (row["owner"] is not None)
                 if busy[row["repository"]] >= limits.per_repository:  # by a claim of this call
                     continue
-                if died and row["crashes"] + 1 >= MAX_CRASHES:
-                    self._end_after_crashes(db, row["id"], now)
+                if worker_deaths >= MAX_WORKER_DEATHS:
+                    self._give_up(db, row["id"], f"Its worker died {worker_deaths} times at the same step", now)
                 elif row["waiting_for"] == "rest" or self._may_spend(db, row, now, spent):
-                    claims.append(self._take(db, row, owner, now + lease, crashes=row["crashes"] + died))
+                    claims.append(self._take(db, row, owner, now + lease, worker_deaths))
                     busy[row["repository"]] += 1
                 if len(claims) == free_slots:
                     break
@@ -288,7 +293,8 @@ class JobQueue:
             mine_too = job_contexts.update().where(job_contexts.c.job == claim.job).returning(job_contexts.c.crashes)
             died_often = db.execute(mine_too.values(lease_until=0.0, crashes=crashes)).scalar_one() >= MAX_CRASHES
             if died_often and crashed:
-                self._end_after_crashes(db, claim.job, self._clock())
+                reason = f"Its process died {MAX_CRASHES} times at the same step, or its sandbox was lost there"
+                self._give_up(db, claim.job, reason, self._clock())
 
     def retry_later(self, claim: JobClaim, error: str, pause: timedelta) -> None:
         """Postpone a job after an error that may pass. After MAX_ERROR_PAUSE of this it waits for a person."""
@@ -360,11 +366,10 @@ class JobQueue:
         return any(busy[place] < limits.per_repository or place == own for place in waiting)
 
     def made_progress(self, job_id: str) -> None:
-        """Record that a step finished: earlier crashes and errors no longer count."""
+        """Record that a step finished: earlier deaths and errors no longer count."""
         with writing(self.engine) as db:
-            failed = sa.or_(job_contexts.c.crashes > 0, job_contexts.c.error_pause_seconds > 0.0)
-            mine = job_contexts.update().where(job_contexts.c.job == job_id, failed)
-            db.execute(mine.values(crashes=0, error_pause_seconds=0.0))
+            failed = sa.or_(*(job_contexts.c[name] > 0 for name in _NO_FAILURES))
+            db.execute(job_contexts.update().where(job_contexts.c.job == job_id, failed).values(_NO_FAILURES))
 
     def resume(
         self,
@@ -397,7 +402,7 @@ class JobQueue:
                 if trigger is not None:
                     insert_trigger(db, trigger, outcome, job_id)
                 mine = job_contexts.update().where(job_contexts.c.job == job_id)
-                db.execute(mine.values(active_key=key, crashes=0, error_pause_seconds=0.0, due=0.0, waiting_for=""))
+                db.execute(mine.values(active_key=key, due=0.0, waiting_for="", **_NO_FAILURES))
         except IntegrityError:
             return False
         failpoint("job.resumed")
@@ -549,24 +554,23 @@ class JobQueue:
         db.execute(jobs.update().where(jobs.c.id == job_id).values(owner=None, updated_at=self._clock()))
         return True
 
-    def _take(self, db: Connection, row: sa.RowMapping, owner: str, until: datetime, *, crashes: int) -> JobClaim:
+    def _take(self, db: Connection, row: sa.RowMapping, owner: str, until: datetime, worker_deaths: int) -> JobClaim:
         epoch = row["epoch"] + 1
         values = {"owner": owner, "epoch": epoch, "reason": "", "updated_at": self._clock()}
         db.execute(jobs.update().where(jobs.c.id == row["id"]).values(values))
         mine = job_contexts.update().where(job_contexts.c.job == row["id"])
         rest = row["waiting_for"] == "rest"
-        db.execute(mine.values(lease_until=until.timestamp(), crashes=crashes, waiting_for="rest" if rest else ""))
+        values = {"lease_until": until.timestamp(), "waiting_for": "rest" if rest else ""}
+        db.execute(mine.values(values | {"worker_deaths": worker_deaths}))
         if rest:  # what publishing it requested is still to be carried out
             adopt_effects(db, row["id"], epoch, branches=False)
         return JobClaim(row["id"], epoch, owner, resumed=epoch > 1)
 
-    def _end_after_crashes(self, db: Connection, job_id: str, now: datetime) -> None:
-        """End a job whose processes died too often; a published one only loses its remaining tests."""
+    def _give_up(self, db: Connection, job_id: str, reason: str, now: datetime) -> None:
+        """End a job; a published one only loses its remaining tests."""
         if self._end_rest(db, job_id):
             return
-        consequence = "or its sandbox was lost there; the job was given up."
-        reason = f"Its process died {MAX_CRASHES} times at the same step, {consequence}"
-        values = {"state": "error", "reason": reason, "owner": None, "updated_at": now}
+        values = {"state": "error", "reason": f"{reason}; the job was given up.", "owner": None, "updated_at": now}
         db.execute(jobs.update().where(jobs.c.id == job_id).values(values))
         db.execute(job_contexts.update().where(job_contexts.c.job == job_id).values(active_key=None))
 

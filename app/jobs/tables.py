@@ -73,6 +73,7 @@ job_contexts = sa.Table(
     sa.Column("lease_until", sa.Double, nullable=False, default=0.0),
     sa.Column("due", sa.Double, nullable=False, default=0.0),
     sa.Column("crashes", sa.Integer, nullable=False, default=0),
+    sa.Column("worker_deaths", sa.Integer, nullable=False, default=0),
     sa.Column("error_pause_seconds", sa.Double, nullable=False, default=0.0),
     sa.Column("handed_over", sa.Boolean, nullable=False, default=False),
     sa.Column("posted_at", sa.Double, nullable=False, default=0.0),
@@ -84,11 +85,11 @@ job_contexts = sa.Table(
 )
 """A server's side of a job. `active_key` names its issue until it is final, so that an issue has one active job.
 
-`ready`: its base commit was fetched. `due`: when it may start. `crashes`: processes that died on it since its last
-finished step. `error_pause_seconds`: how long it was postponed after errors since then. `handed_over`: the work is
-done and its effects are requested. `stop_reason`: why somebody asked to stop it. `actor`: the id of the person whose
-daily budget it uses, 0 if the bot started it. `posted_state`, `posted_at`: the state that the status comment shows, and
-since when. `waiting_for`: see `app.jobs.status`. Times in seconds since 1970.
+`ready`: its base commit was fetched. `due`: when it may start. `crashes`, `worker_deaths`: how often its process, or
+its worker, died since its last finished step. `error_pause_seconds`: how long it was postponed after errors since then.
+`handed_over`: the work is done and its effects are requested. `stop_reason`: why somebody asked to stop it.
+`actor`: the id of the person whose daily budget it uses, 0 if the bot started it. `posted_state`, `posted_at`: the
+state that the status comment shows, and since when. `waiting_for`: see `app.jobs.status`. Times in seconds since 1970.
 """
 
 # Jobs in progress are few among all that ever were.

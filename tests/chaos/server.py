@@ -186,9 +186,10 @@ class ChaosServer:
         assert self.server.end(role) == 0, f"the {role} did not end well:\n{self.server.tail()}"
         self.start(role)
 
-    def children(self) -> list[int]:
-        """Processes that work on a job."""
-        return [pid for pid, line in self.processes().items() if "app.server.job_process" in line]
+    def children(self) -> dict[int, str]:
+        """Processes that work on a job, each with the job's id."""
+        mark = "app.server.job_process "
+        return {pid: line.partition(mark)[2].split()[0] for pid, line in self.processes().items() if mark in line}
 
     def processes(self) -> dict[int, str]:
         """Everything alive that has this server's state directory in its environment or its command line."""

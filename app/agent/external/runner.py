@@ -354,7 +354,7 @@ class ExternalRunner:
         """The ending if no more starts are allowed; `reviewed` is false if none of its work was."""
         last, outcome = self.runs[-1], "its change was not accepted."
         if not reviewed:
-            early = last.cut_short or ("people wrote." if last.interrupted else "it called no model.")
+            early = last.cut_short or ("People wrote." if last.interrupted else "It called no model.")
             outcome = f"none of its work was reviewed. The last start ended early: {early}"
         reason = f"{self.recipe.title} was started {len(self.runs)} times, and {outcome}"
         return self._ending("error", reason, last.submission)

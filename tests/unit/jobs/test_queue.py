@@ -20,6 +20,7 @@ from app.core.model_usage import DOLLAR
 from app.jobs.queue import (
     LEASE,
     MAX_CRASHES,
+    MAX_WORKER_DEATHS,
     ORDINARY,
     URGENT,
     DailyBudget,
@@ -185,20 +186,38 @@ def test_job_that_kills_its_processes_is_given_up(server: Server) -> None:
     assert server.admit("again", 1) == "again", "the place is free for another try"
 
 
-def test_crashes_that_kill_the_worker_are_counted_too(server: Server) -> None:
+def test_a_job_that_kills_its_workers_is_given_up(server: Server) -> None:
     server.admit("poison")
-    for _ in range(MAX_CRASHES):
+    for _ in range(MAX_WORKER_DEATHS):
         assert server.claim() == "poison"
         server.clock.passes(LEASE * 2)
     assert server.claim() == ""
     assert server.state("poison") == "error"
+    assert "worker died 20 times" in server.row("poison").reason
 
 
-def test_finished_step_resets_the_crash_count(server: Server) -> None:
+def test_deaths_of_workers_do_not_add_to_those_of_the_job(server: Server) -> None:
+    """A worker that dies takes all its jobs with it, whichever of them was the reason, if any was."""
+    server.admit("a")
+    for _ in range(MAX_WORKER_DEATHS - 1):
+        assert server.claim() == "a"
+        server.clock.passes(LEASE * 2)
+    for _ in range(MAX_CRASHES - 1):
+        server.queue.release(server.take(), crashed=True)
+        assert server.state("a") == "queued"
+    server.queue.release(server.take(), crashed=True)
+    assert server.state("a") == "error"
+
+
+def test_a_finished_step_resets_the_counts_of_deaths(server: Server) -> None:
     server.admit("a")
     for _ in range(MAX_CRASHES * 2):
         server.queue.release(server.take(), crashed=True)
         server.queue.made_progress("a")
+    for _ in range(MAX_WORKER_DEATHS + 1):
+        assert server.claim() == "a"
+        server.queue.made_progress("a")
+        server.clock.passes(LEASE * 2)
     assert server.state("a") == "queued"
 
 

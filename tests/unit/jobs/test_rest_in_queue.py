@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.jobs.outcomes import Outcomes
-from app.jobs.queue import LEASE, MAX_CRASHES, JobClaim, QueueLimits
+from app.jobs.queue import LEASE, MAX_CRASHES, MAX_WORKER_DEATHS, JobClaim, QueueLimits
 from app.jobs.store import ALL_JOBS_EVERY
 from app.publish.effects import AnswerReviewThread, LabelAndRequestReview, UpdateStatusComment
 from tests.support.databases import DIALECTS, database
@@ -81,9 +81,9 @@ def test_a_rest_waits_while_its_repository_is_at_its_limit(server: Server) -> No
     assert [each.job for each in server.queue.claim_several("w1", limits, 9)] == ["a"], "and one rest at once"
 
 
-def test_a_rest_whose_process_dies_is_taken_over_and_given_up_after_some_deaths(server: Server) -> None:
+def test_a_rest_whose_worker_dies_is_taken_over_and_given_up_after_some_deaths(server: Server) -> None:
     published(server)
-    for _ in range(MAX_CRASHES):
+    for _ in range(MAX_WORKER_DEATHS):
         assert server.claim() == "a"
         server.clock.passes(LEASE + timedelta(seconds=1))
     assert server.claim() == ""
