@@ -103,7 +103,7 @@ class BranchesApi:
         async with self._remote(GIT_PUSH) as remote:
             await asyncio.to_thread(check_branch, name)
             for _ in range(8):  # another process may take the name between the check and the push
-                tips = await asyncio.to_thread(branch_tips, self.store, remote, name.partition("/")[0])
+                tips = await self._tips(remote, name.partition("/")[0])
                 free, expected = _name_for(name, commit, tips, replacing)
                 if expected == commit or await self._push(remote, free, commit, expected):
                     return free
@@ -116,7 +116,7 @@ class BranchesApi:
         """
         async with self._remote(GIT_PUSH) as remote:
             await asyncio.to_thread(check_branch, name)
-            tip = (await asyncio.to_thread(branch_tips, self.store, remote, name)).get(name)
+            tip = (await self._tips(remote, name)).get(name)
             if tip == commit:
                 return name
             if tip is None:
@@ -133,9 +133,19 @@ class BranchesApi:
         """Delete a branch if it still holds this commit."""
         async with self._remote(GIT_PUSH) as remote:
             await asyncio.to_thread(check_branch, name)
-            tips = await asyncio.to_thread(branch_tips, self.store, remote, name)
-            if tips.get(name) == commit:
+            if (await self._tips(remote, name)).get(name) == commit:
                 await self._push(remote, name, None, commit)
+
+    async def _tips(self, remote: Remote, prefix: str) -> dict[str, str]:
+        """The branches with this prefix, with their commits; a read like any other, so it is repeated."""
+
+        async def ask() -> dict[str, str]:
+            try:
+                return await asyncio.to_thread(branch_tips, self.store, remote, prefix)
+            except GitError as error:
+                raise self._fetch_failure(error) from None
+
+        return await self._api.with_retries(ask)
 
     async def _push(self, remote: Remote, name: str, commit: str | None, expected: str | None) -> bool:
         """Push; without a commit, delete the branch. False if someone else moved it. Raises ForgeError if refused."""
@@ -160,9 +170,12 @@ class BranchesApi:
         try:
             yield Remote(host.git_url(repository.owner, repository.name), token, proxies)
         except GitError as error:
-            raise self._failure(_FETCH_FAILURES, f"Git could not reach GitHub: {error}") from None
+            raise self._fetch_failure(error) from None
         finally:
             await self._api.revoke_token(token)
+
+    def _fetch_failure(self, error: GitError) -> ForgeError:
+        return self._failure(_FETCH_FAILURES, f"Git could not reach GitHub: {error}")
 
     def _failure(self, table: tuple[RefusalPattern, ...], text: str) -> ForgeError:
         rule = next(rule for rule in table if re.search(rule.pattern, text, re.IGNORECASE))

@@ -116,6 +116,10 @@ class RepositoryApi:
 
         return await ask() if call.is_mutation else await self._http.with_retries(ask)
 
+    async def with_retries(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a read, such as one of git, after a TemporaryFailure."""
+        return await self._http.with_retries(ask)
+
     async def token(self, call: Call) -> str:
         """A token for git in this repository; the caller revokes it with `revoke_token`."""
         return await self.auth.token_for(self.installation, self.repository.id, grant([call.purpose]))

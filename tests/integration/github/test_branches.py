@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from app.github.base import NeedsHumanAction, NoAccess
+from app.github.base import NeedsHumanAction, NoAccess, TemporaryFailure
 from app.github.effects import GitHubForge
 from app.repo.git_command import secret_variables
 from tests.support.github.fake import FakeGitHubSetup
+from tests.support.github.faults import Fault
 from tests.support.github.publishing import BRANCH, commit
 from tests.support.repositories import git
 
@@ -25,6 +26,24 @@ async def test_pushing_a_branch_twice_creates_it_once(forge: GitHubForge, fake_g
     assert git(fake_github.repo.path, "show", f"{ours}:app/money.py") == "half = 0.25"
     author = git(fake_github.repo.path, "show", "-s", "--format=%ae", ours)
     assert author == f"{fake_github.world.bot.id}+agent-fix-test[bot]@users.noreply.127.0.0.1"
+
+
+@pytest.mark.parametrize("lost", [3, 4])
+async def test_a_lost_list_of_branches_is_asked_for_again(
+    forge: GitHubForge, fake_github: FakeGitHubSetup, lost: int
+) -> None:
+    """As with every read, three times; what pushes is sent once."""
+    ours = await commit(forge, fake_github, "half = 0.25\n")
+    await forge.ensure_branch(BRANCH, ours)
+    fake_github.github.faults.append(Fault("GET .*/info/refs.*", times=lost))
+    if lost > 3:
+        with pytest.raises(TemporaryFailure, match="502"):
+            await forge.ensure_branch(BRANCH, ours)
+    assert await forge.ensure_branch(BRANCH, ours) == BRANCH
+    fake_github.github.faults.append(Fault("POST .*/git-receive-pack"))
+    with pytest.raises(TemporaryFailure):
+        await forge.advance_branch(BRANCH, await commit(forge, fake_github, "half = 0.125\n", base=ours), ours)
+    assert len(fake_github.repo.pushes) == 1
 
 
 async def test_the_name_of_somebody_elses_branch_is_not_taken(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
