@@ -15,6 +15,7 @@ from app.config.settings import Settings, python_interpreter
 from app.core.errors import AgentFixError, ExitCode, SandboxError
 from app.core.sandbox_names import SANDBOXES
 from app.core.scratch import sweep_scratch
+from app.jobs.leases import is_gone, this_process
 from app.jobs.store import JobRow, JobStore
 from app.sandbox.base import DoctorCheck, SandboxProvider, SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
@@ -133,6 +134,10 @@ PAID = {"e2b": ("E2B_API_KEY", "a key is set; test it with agent-fix doctor --sa
 """Paid kinds that are not opened for this check: the variable they need, and the text if it is set."""
 
 
+_USABLE = "usable-"
+"""Begins the keys of sandboxes that are opened to see whether that works, with the process that does so."""
+
+
 async def sandbox_availability(settings: Settings) -> list[DoctorCheck]:
     """One for each kind, in the usual order."""
     return await asyncio.gather(*(sandbox_usability(name, settings) for name in SANDBOXES))
@@ -155,7 +160,8 @@ async def try_provider(provider: SandboxProvider) -> DoctorCheck:
     """Whether a sandbox opens; if not, the first failing check has the repair."""
     words = SANDBOXES[provider.name]
     try:
-        sandbox = await provider.open(SandboxSpec(f"usable-{secrets.token_hex(6)}", fill=lambda _: None))
+        key = f"{_USABLE}{secrets.token_hex(6)}.{this_process()}"
+        sandbox = await provider.open(SandboxSpec(key, fill=lambda _: None))
         await sandbox.destroy()
     except AgentFixError as error:
         failed = next((check for check in await provider.check() if not check.ok), None)
@@ -180,11 +186,15 @@ def has_no_owner(row: JobRow) -> bool:
 
 
 def sweep_everywhere(settings: Settings, store: JobStore, may_remove: Callable[[JobRow], bool] = has_no_owner) -> int:
-    """Remove dead scratch directories, and the sandboxes of ended jobs that `may_remove`; returns the number of
-    sandboxes: on this machine, in containers and in the cloud. Blocking; not for a thread with an event loop."""
+    """Remove dead scratch directories, and the sandboxes of ended jobs that `may_remove` and of dead processes that
+    tried one; returns the number of sandboxes: on this machine, in containers and in the cloud. Blocking; not for a
+    thread with an event loop."""
 
     def ended(key: str) -> bool:
-        row = store.get(key.partition(".")[0])
+        name, _, process = key.partition(".")
+        if name.startswith(_USABLE):
+            return is_gone(process)
+        row = store.get(name)
         return row is not None and row.final and may_remove(row)
 
     sweep_scratch()

@@ -1,9 +1,11 @@
 """`agent-fix doctor`: what it prints, what it says of every kind of sandbox, and that each repair is there."""
 
+import asyncio
 import json
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,14 @@ from app.cli.doctor import WIDTH, report
 from app.config.settings import read_settings
 from app.core.errors import ExitCode, SandboxError
 from app.core.sandbox_names import DEFAULT, SANDBOXES, described
+from app.jobs.schema import prepare_local_tables
+from app.jobs.store import JobStore
+from app.jobs.tables import sqlite_engine
 from app.pipeline.wiring.sandboxes import (
     PAID,
     cloud_sandbox_availability,
     sandbox_availability,
+    sweep_everywhere,
     try_provider,
 )
 from app.sandbox.base import DoctorCheck, OnOutput, Sandbox, SandboxProvider, SandboxSpec
@@ -103,6 +109,43 @@ class TestKinds:
         assert DEFAULT in SANDBOXES
         assert all(name in described() for name in SANDBOXES)
         assert set(PAID) <= set(SANDBOXES)
+
+
+TRIED_AND_DIED = """
+import asyncio, os, sys
+from pathlib import Path
+from app.pipeline.wiring.sandboxes import try_provider
+from app.sandbox.unsandboxed import UnsandboxedProvider
+
+class Deadly(UnsandboxedProvider):
+    async def open(self, spec, *, on_output=None):
+        await super().open(spec, on_output=on_output)
+        os._exit(9)
+
+asyncio.run(try_provider(Deadly(Path(sys.argv[1]))))
+"""
+
+
+async def test_what_a_killed_process_opened_to_try_it_is_swept(tmp_path: Path) -> None:
+    """A worker tries its sandbox when it starts; one that is being tried elsewhere stays."""
+    settings, found = read_settings(tmp_path / "state"), tmp_path / "state" / "sandboxes"
+    command = [sys.executable, "-c", TRIED_AND_DIED, str(found)]
+    died = await asyncio.to_thread(subprocess.run, command, check=False)
+    assert (died.returncode, len(list(found.iterdir()))) == (9, 1)
+    database = sqlite_engine(tmp_path / "state" / "jobs.db")
+    prepare_local_tables(database)
+    store = JobStore(database, lambda: datetime.now(UTC))
+
+    class Sweeping(UnsandboxedProvider):
+        async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
+            opened = await super().open(spec, on_output=on_output)
+            assert await asyncio.to_thread(sweep_everywhere, settings, store) == 1
+            assert [path.name for path in found.iterdir()] == [spec.key]
+            return opened
+
+    assert (await try_provider(Sweeping(found))).ok
+    assert list(found.iterdir()) == []
+    database.dispose()
 
 
 def test_the_command_ends_by_what_the_chosen_one_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
