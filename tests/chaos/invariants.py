@@ -135,6 +135,7 @@ def _assert_spent_once(server: ChaosServer, lost: int) -> None:
     assert {call for _, call in booked} <= set(CALLS)
     assert sum(cost for _, _, state, cost in rows if state == "booked") == PRICE * len(booked)
     others = [row for row in rows if row[2] != "booked"]
+    assert all(row[2] == "lost" for row in others), others
     assert len(others) <= lost, others
 
 
