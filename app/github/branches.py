@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from time import monotonic
 from typing import NamedTuple
 
 from app.core.redaction import mask_tokens
@@ -12,7 +13,7 @@ from app.github.base import ForgeError, NeedsHumanAction, NoAccess, RateLimited,
 from app.github.calls import GIT_FETCH, GIT_PUSH, Call
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi
-from app.repo.git_command import check_branch
+from app.repo.git_command import QUICK_TIMEOUT, check_branch
 from app.repo.git_format import free_name
 from app.repo.git_store import GitError, GitStore
 from app.repo.remote import Remote, branch_tips, fetch, fetch_history, push
@@ -137,11 +138,13 @@ class BranchesApi:
                 await self._push(remote, name, None, commit)
 
     async def _tips(self, remote: Remote, prefix: str) -> dict[str, str]:
-        """The branches with this prefix, with their commits; a read like any other, so it is repeated."""
+        """The branches with this prefix, with their commits. Repeated as other reads, but within the time of one."""
+        until = monotonic() + QUICK_TIMEOUT
 
         async def ask() -> dict[str, str]:
+            left = max(1.0, until - monotonic())
             try:
-                return await asyncio.to_thread(branch_tips, self.store, remote, prefix)
+                return await asyncio.to_thread(branch_tips, self.store, remote, prefix, timeout=left)
             except GitError as error:
                 raise self._fetch_failure(error) from None
 

@@ -22,8 +22,8 @@ from dbos import DBOS, DBOSConfig, Serializer, SetWorkflowID
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.job import Journal, N
+from app.core.processes import this_process
 from app.core.tracing import span
-from app.jobs.leases import this_process
 
 # Change this only if the order of steps changes in a way that stored jobs cannot follow. DBOS's own default hashes the
 # source, so every deployment would strand the jobs in flight.

@@ -170,6 +170,7 @@ class JobPage:
     log: tuple[ProgressRow, ...]
     attempts: int
     crashes: int
+    worker_deaths: int
 
     @property
     def final(self) -> bool:
@@ -370,6 +371,7 @@ class JobOverview:
             log=self._store.recent_progress(job_id, lines) if lines else (),
             attempts=row.epoch,
             crashes=job.crashes if job else 0,
+            worker_deaths=job.worker_deaths if job else 0,
         )
 
     def change(self, job_id: str) -> bytes | None:

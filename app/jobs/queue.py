@@ -46,6 +46,8 @@ MAX_CRASHES, MAX_WORKER_DEATHS = 3, 20
 
 A worker takes all its jobs with it, and most often none of them is the reason: it ran out of memory, or was replaced.
 """
+CLUSTERS: Final = frozenset({"kubernetes", "ecs"})
+"""Owners of jobs whose own process, and not a worker, extends the lease."""
 ORDINARY, URGENT = 1, -7
 """Priorities: an urgent job comes before ordinary ones that were requested up to four hours earlier."""
 MAX_ERROR_PAUSE = timedelta(hours=6)
@@ -249,7 +251,7 @@ class JobQueue:
         return next(iter(self.claim_several(owner, limits, 1, lease)), None)
 
     def claim_several(self, owner: str, limits: QueueLimits, most: int, lease: timedelta = LEASE) -> list[JobClaim]:
-        """Claim the next `most` jobs for this worker, or fewer. Jobs whose workers died too often end here."""
+        """Claim the next `most` jobs for this worker, or fewer. Jobs that died with their leases too often end here."""
         now, claims = self._clock(), list[JobClaim]()
         with writing(self.engine) as db:
             if db.dialect.name == "postgresql":
@@ -263,13 +265,15 @@ class JobQueue:
             spent: dict[DailyBudget, MicroUSD] = {}
             jobs_first = chain(self._waiting(db, now, limits.per_repository), self._rests(db, now, limits, free_slots))
             for row in jobs_first:
-                worker_deaths = row["worker_deaths"] + (row["owner"] is not None)
+                deaths = {name: row[name] for name in ("crashes", "worker_deaths")}
+                if row["owner"] is not None:
+                    deaths["crashes" if row["owner"] in CLUSTERS else "worker_deaths"] += 1
                 if busy[row["repository"]] >= limits.per_repository:  # by a claim of this call
                     continue
-                if worker_deaths >= MAX_WORKER_DEATHS:
-                    self._give_up(db, row["id"], f"Its worker died {worker_deaths} times at the same step", now)
+                if reason := _died_too_often(**deaths):
+                    self._give_up(db, row["id"], reason, now)
                 elif row["waiting_for"] == "rest" or self._may_spend(db, row, now, spent):
-                    claims.append(self._take(db, row, owner, now + lease, worker_deaths))
+                    claims.append(self._take(db, row, owner, now + lease, deaths))
                     busy[row["repository"]] += 1
                 if len(claims) == free_slots:
                     break
@@ -291,9 +295,8 @@ class JobQueue:
                 return
             crashes = job_contexts.c.crashes + 1 if crashed else job_contexts.c.crashes
             mine_too = job_contexts.update().where(job_contexts.c.job == claim.job).returning(job_contexts.c.crashes)
-            died_often = db.execute(mine_too.values(lease_until=0.0, crashes=crashes)).scalar_one() >= MAX_CRASHES
-            if died_often and crashed:
-                reason = f"Its process died {MAX_CRASHES} times at the same step, or its sandbox was lost there"
+            deaths = db.execute(mine_too.values(lease_until=0.0, crashes=crashes)).scalar_one()
+            if crashed and (reason := _died_too_often(crashes=deaths)):
                 self._give_up(db, claim.job, reason, self._clock())
 
     def retry_later(self, claim: JobClaim, error: str, pause: timedelta) -> None:
@@ -554,14 +557,16 @@ class JobQueue:
         db.execute(jobs.update().where(jobs.c.id == job_id).values(owner=None, updated_at=self._clock()))
         return True
 
-    def _take(self, db: Connection, row: sa.RowMapping, owner: str, until: datetime, worker_deaths: int) -> JobClaim:
+    def _take(
+        self, db: Connection, row: sa.RowMapping, owner: str, until: datetime, deaths: dict[str, int]
+    ) -> JobClaim:
         epoch = row["epoch"] + 1
         values = {"owner": owner, "epoch": epoch, "reason": "", "updated_at": self._clock()}
         db.execute(jobs.update().where(jobs.c.id == row["id"]).values(values))
         mine = job_contexts.update().where(job_contexts.c.job == row["id"])
         rest = row["waiting_for"] == "rest"
         values = {"lease_until": until.timestamp(), "waiting_for": "rest" if rest else ""}
-        db.execute(mine.values(values | {"worker_deaths": worker_deaths}))
+        db.execute(mine.values(values | deaths))
         if rest:  # what publishing it requested is still to be carried out
             adopt_effects(db, row["id"], epoch, branches=False)
         return JobClaim(row["id"], epoch, owner, resumed=epoch > 1)
@@ -573,6 +578,13 @@ class JobQueue:
         values = {"state": "error", "reason": f"{reason}; the job was given up.", "owner": None, "updated_at": now}
         db.execute(jobs.update().where(jobs.c.id == job_id).values(values))
         db.execute(job_contexts.update().where(job_contexts.c.job == job_id).values(active_key=None))
+
+
+def _died_too_often(*, crashes: int, worker_deaths: int = 0) -> str:
+    """Why a job is given up; empty if it is not."""
+    if crashes >= MAX_CRASHES:
+        return f"Its process died {crashes} times at the same step, or its sandbox was lost there"
+    return f"Its worker died {worker_deaths} times at the same step" if worker_deaths >= MAX_WORKER_DEATHS else ""
 
 
 def jobs_in_progress(db: Connection, now: datetime) -> Counter[int]:

@@ -14,8 +14,8 @@ from app.core.clock import in_utc
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.job import FINAL, PUBLISHED, STREAMED, Job, JobState, Progress, ProgressKind
+from app.core.processes import is_alive, this_process
 from app.jobs.context import JobContext, ThreadRef, paid_by
-from app.jobs.leases import is_alive, this_process
 from app.jobs.status import (
     ACTIVE,
     BEING_PUBLISHED,
@@ -359,6 +359,7 @@ class JobWithContext:
     job_context: JobContext
     ready: bool
     crashes: int
+    worker_deaths: int = 0
     handed_over: bool = False
     posted_state: str = ""
     """The state that was last posted to GitHub."""
@@ -529,6 +530,7 @@ def _job_with_context(row: Mapping[Any, Any]) -> JobWithContext:
         job_context=JobContext.model_validate(row["context"]),
         ready=row["ready"],
         crashes=row["crashes"],
+        worker_deaths=row["worker_deaths"],
         handed_over=row["handed_over"],
         posted_state=row["posted_state"],
         posted_at=row["posted_at"],

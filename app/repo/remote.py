@@ -111,14 +111,14 @@ def fetch_history(store: GitStore, remote: Remote, commit: str, *, since: dateti
         return not _fetch(past, remote, *words, f"+{commit}:{base_ref(commit)}", held=held, timeout=HISTORY_TIMEOUT)
 
 
-def branch_tips(store: GitStore, remote: Remote, prefix: str) -> dict[str, str]:
-    """The remote's branches with this prefix, with their commits."""
+def branch_tips(store: GitStore, remote: Remote, prefix: str, *, timeout: float = QUICK_TIMEOUT) -> dict[str, str]:
+    """The remote's branches with this prefix, with their commits. `timeout` in seconds."""
     git = Git(f"--git-dir={store.path}")
     status, output, error = git.attempt(
         *_transport(remote),
         *("ls-remote", "--heads", "--", remote.url, f"refs/heads/{prefix}*"),
         secret=remote.secret,
-        timeout=QUICK_TIMEOUT,
+        timeout=timeout,
     )
     if status:
         raise RemoteError(_tail(error))

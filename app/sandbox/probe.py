@@ -20,6 +20,7 @@ from app.core.errors import AgentFixError, SandboxError
 from app.core.scratch import scratch
 from app.sandbox.base import CompletedCommand, DoctorCheck, Sandbox, SandboxLimits, SandboxSpec
 from app.sandbox.seccomp import ARCHITECTURES, FORBIDDEN, MISSING
+from app.sandbox.trials import trial_key
 
 SYS_ADMIN_BIT = 21
 APPARMOR = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
@@ -277,7 +278,7 @@ async def proven(sandbox: Sandbox) -> Sandbox:
 
 async def checks(launch: Launch, context: ProbeContext) -> tuple[DoctorCheck, ...]:
     """Try everything in a sandbox with small limits. If none starts, a single check has the reason and the repair."""
-    spec = SandboxSpec(key=f"doctor-{secrets.token_hex(6)}", fill=lambda _: None, limits=LIMITS)
+    spec = SandboxSpec(trial_key(), fill=lambda _: None, limits=LIMITS)
     try:
         async with AsyncExitStack() as opened:
             sandbox = await launch(spec)

@@ -38,12 +38,12 @@ from app.core.job import (
 )
 from app.core.patch import Patch
 from app.core.plan import Plan, parse_plan_file
+from app.core.processes import this_process
 from app.core.redaction import Redactor
 from app.core.text import clip
 from app.core.verification import Verification
 from app.jobs.context import JobContext, paid_by
 from app.jobs.job_actions import AGENT, PlanVersions
-from app.jobs.leases import this_process
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.queue import LEASE, JobClaim
 from app.jobs.status import WaitingFor

@@ -19,13 +19,13 @@ from app.agent.external.recipe import recipes
 from app.config.settings import Settings
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Budget
+from app.core.processes import this_process
 from app.core.redaction import Redactor
 from app.core.task import IssueRef
 from app.github.auth import AppRegistration
 from app.github.connection import AppConnection, AppCredentials, Connection, GitHubHost, RepositoryId
 from app.github.effects import GitHubForge, open_forge
 from app.jobs.commit_transfer import WantedCommit
-from app.jobs.leases import this_process
 from app.jobs.lessons import prune_lessons
 from app.jobs.operations import GitHubLimit
 from app.jobs.store import JobBlobs, prune_streamed

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from app.core.errors import AgentFixError
 from app.core.job import JobState
+from app.core.processes import this_process
 from app.core.text import listed, one_line
 from app.github.auth import INSTALL_IT, AppRegistration
 from app.github.base import NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
@@ -17,7 +18,6 @@ from app.github.models import Account, GitHubIssue
 from app.github.reader import RepositoryReader, ensure_issue
 from app.jobs.inbox import LEASE, PROGRAM_EVENT, ClaimedDelivery, Delivery, Inbox, InboxError
 from app.jobs.job_actions import ProgramRequest
-from app.jobs.leases import this_process
 from app.triggers.base_commit_fetcher import BaseCommitFetcher
 from app.triggers.event_handler import EventHandler
 from app.triggers.events import Event, IgnoredReason, InstallationChanged, ProgramCommand, decode, read

@@ -13,13 +13,13 @@ from typing import Final
 from app.core.errors import AgentFixError
 from app.core.job import Job, JobResult
 from app.core.plan import Plan, parse_plan_file
+from app.core.processes import this_process
 from app.core.task import IssueRef
 from app.github.base import ForgeError, up_to_marker
 from app.github.calls import CANCEL_RUN, GET_RUN
 from app.github.models import IssueComment, WorkflowRunResponse
 from app.github.reader import RepositoryReader
 from app.jobs.context import JobAim, JobContext
-from app.jobs.leases import this_process
 from app.jobs.status import WORKED_ON
 from app.jobs.store import RecoveredJobs
 from app.jobs.trigger_log import Trigger

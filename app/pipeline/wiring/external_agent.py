@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import secrets
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
@@ -27,6 +26,7 @@ from app.sandbox.base import SandboxSpec, SetupPlan
 from app.sandbox.bubblewrap.toolchains import installed_pythons, newer_pythons
 from app.sandbox.setup.package_clients import PackageClients, asked_once, locate
 from app.sandbox.setup.plan import FindTool, find_tool_for_sandbox, plan_tools
+from app.sandbox.trials import trial_key
 
 SOCKET = "model.sock"
 MIRROR = "UV_PYTHON_INSTALL_MIRROR"
@@ -146,7 +146,7 @@ async def selftest_runner(recipe: AgentRecipe, settings: Settings) -> SelftestRe
     with closing(ExternalAgent(recipe, "", settings)) as external:
         try:
             tools = await external.tools(python, asked_once(settings.environment, python))
-            spec = SandboxSpec(f"selftest.{recipe.name}.{secrets.token_hex(4)}", script.fill)
+            spec = SandboxSpec(trial_key(), script.fill)
             sandbox = await provider.open(replace(spec, tools=tools, model_socket=external.socket))
         except AgentFixError as error:
             return SelftestResult(stopped_at="was installed", reason=shortened(error.message))

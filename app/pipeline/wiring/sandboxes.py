@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import re
-import secrets
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from importlib.util import find_spec
@@ -15,7 +14,6 @@ from app.config.settings import Settings, python_interpreter
 from app.core.errors import AgentFixError, ExitCode, SandboxError
 from app.core.sandbox_names import SANDBOXES
 from app.core.scratch import sweep_scratch
-from app.jobs.leases import is_gone, this_process
 from app.jobs.store import JobRow, JobStore
 from app.sandbox.base import DoctorCheck, SandboxProvider, SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
@@ -32,6 +30,7 @@ from app.sandbox.setup.package_clients import (
     find_in_template,
 )
 from app.sandbox.setup.plan import FindTool, find_tool_for_sandbox
+from app.sandbox.trials import TRIAL, is_over, trial_key
 from app.sandbox.unsandboxed import UnsandboxedProvider
 
 if TYPE_CHECKING:
@@ -134,10 +133,6 @@ PAID = {"e2b": ("E2B_API_KEY", "a key is set; test it with agent-fix doctor --sa
 """Paid kinds that are not opened for this check: the variable they need, and the text if it is set."""
 
 
-_USABLE = "usable-"
-"""Begins the keys of sandboxes that are opened to see whether that works, with the process that does so."""
-
-
 async def sandbox_availability(settings: Settings) -> list[DoctorCheck]:
     """One for each kind, in the usual order."""
     return await asyncio.gather(*(sandbox_usability(name, settings) for name in SANDBOXES))
@@ -160,8 +155,7 @@ async def try_provider(provider: SandboxProvider) -> DoctorCheck:
     """Whether a sandbox opens; if not, the first failing check has the repair."""
     words = SANDBOXES[provider.name]
     try:
-        key = f"{_USABLE}{secrets.token_hex(6)}.{this_process()}"
-        sandbox = await provider.open(SandboxSpec(key, fill=lambda _: None))
+        sandbox = await provider.open(SandboxSpec(trial_key(), fill=lambda _: None))
         await sandbox.destroy()
     except AgentFixError as error:
         failed = next((check for check in await provider.check() if not check.ok), None)
@@ -186,15 +180,14 @@ def has_no_owner(row: JobRow) -> bool:
 
 
 def sweep_everywhere(settings: Settings, store: JobStore, may_remove: Callable[[JobRow], bool] = has_no_owner) -> int:
-    """Remove dead scratch directories, and the sandboxes of ended jobs that `may_remove` and of dead processes that
-    tried one; returns the number of sandboxes: on this machine, in containers and in the cloud. Blocking; not for a
-    thread with an event loop."""
+    """Remove dead scratch directories, the sandboxes of ended jobs that `may_remove`, and those of trials that are
+    over; returns the number of sandboxes: on this machine, in containers and in the cloud. Blocking; not for a thread
+    with an event loop."""
 
     def ended(key: str) -> bool:
-        name, _, process = key.partition(".")
-        if name.startswith(_USABLE):
-            return is_gone(process)
-        row = store.get(name)
+        if key.startswith(TRIAL):
+            return is_over(key)
+        row = store.get(key.partition(".")[0])
         return row is not None and row.final and may_remove(row)
 
     sweep_scratch()

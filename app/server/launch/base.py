@@ -18,8 +18,8 @@ import yaml
 
 from app.config.settings import Settings
 from app.core.errors import AgentFixError, ExitCode
+from app.core.processes import this_process
 from app.core.text import one_line
-from app.jobs.leases import this_process
 from app.jobs.queue import JobClaim
 
 HEARTBEAT_SECONDS = 15.0

@@ -495,6 +495,7 @@ def details(page: JobPage, queue: QueuePlace | None = None) -> models.JobDetails
         ],
         attempts=page.attempts,
         crashes=page.crashes,
+        worker_deaths=page.worker_deaths,
         queue=position,
     )
 

@@ -312,7 +312,8 @@ class JobDetails(ListedJob):
     messages: list[MessageJson]
     effects: list[EffectJson]
     attempts: int
-    crashes: int
+    crashes: int = Field(description="Deaths of its own process since the last finished step.")
+    worker_deaths: int = Field(description="Deaths of its worker since the last finished step.")
     queue: QueuePosition | None = Field(description="Null for a job that does not wait for its turn.")
 
 

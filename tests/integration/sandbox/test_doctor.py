@@ -126,7 +126,7 @@ asyncio.run(try_provider(Deadly(Path(sys.argv[1]))))
 """
 
 
-async def test_what_a_killed_process_opened_to_try_it_is_swept(tmp_path: Path) -> None:
+async def test_the_sandbox_of_a_trial_is_swept_if_its_process_was_killed(tmp_path: Path) -> None:
     """A worker tries its sandbox when it starts; one that is being tried elsewhere stays."""
     settings, found = read_settings(tmp_path / "state"), tmp_path / "state" / "sandboxes"
     command = [sys.executable, "-c", TRIED_AND_DIED, str(found)]

@@ -23,7 +23,7 @@ from app.core.issue_file import read_issue
 from app.core.job import Job
 from app.core.lessons import LessonDraft
 from app.core.patch import Patch
-from app.jobs.leases import this_process
+from app.core.processes import this_process
 from app.jobs.queue import JobClaim
 from app.jobs.store import JobBlobs, JobRow
 from app.jobs.tables import effects

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from app.core.processes import this_process
 from app.jobs.inbox import Delivery, Inbox
-from app.jobs.leases import this_process
 from app.publish.effects import UpdateStatusComment
 from tests.support.databases import DIALECTS, database
 from tests.support.job_queue import Server
@@ -38,7 +38,7 @@ def claim(request: pytest.FixtureRequest, server: Server) -> Claim:
 
 
 def ended_process() -> str:
-    code = "from app.jobs.leases import this_process; print(this_process())"
+    code = "from app.core.processes import this_process; print(this_process())"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 

@@ -18,6 +18,7 @@ from app.core.errors import AgentFixError, LostSandboxError, SandboxError
 from app.core.job import Budget, JobState
 from app.core.model_usage import DOLLAR
 from app.jobs.queue import (
+    CLUSTERS,
     LEASE,
     MAX_CRASHES,
     MAX_WORKER_DEATHS,
@@ -194,6 +195,17 @@ def test_a_job_that_kills_its_workers_is_given_up(server: Server) -> None:
     assert server.claim() == ""
     assert server.state("poison") == "error"
     assert "worker died 20 times" in server.row("poison").reason
+
+
+@pytest.mark.parametrize("cluster", sorted(CLUSTERS))
+def test_a_lost_pod_is_a_death_of_the_process(server: Server, cluster: str) -> None:
+    """In a cluster it extends the lease itself; no worker dies with it."""
+    server.admit("poison")
+    for _ in range(MAX_CRASHES):
+        assert server.claim(cluster) == "poison"
+        server.clock.passes(LEASE * 2)
+    assert server.claim(cluster) == ""
+    assert "process died 3 times" in server.row("poison").reason
 
 
 def test_deaths_of_workers_do_not_add_to_those_of_the_job(server: Server) -> None:

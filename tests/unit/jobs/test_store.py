@@ -1,6 +1,5 @@
 """The job table: one owner at a time, the same command finds its unfinished job, nothing finished is done again."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ import pytest
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Budget, Job
 from app.core.task import Issue, Task
-from app.jobs.leases import is_alive, is_gone, this_process
 from app.jobs.queries import JobOverview
 from app.jobs.schema import prepare_local_tables
 from app.jobs.store import JobBlobs, JobStore, StoredProgress
@@ -117,26 +115,6 @@ def test_job_of_a_live_process_is_not_taken(store: JobStore) -> None:
     row = store.get("a1")
     assert row is not None
     assert row.live_owner is None
-
-
-def test_reused_pid_is_not_the_owner() -> None:
-    host, pid, start = this_process().rsplit(":", 2)
-    since, _, world = start.partition("-")
-    assert is_alive(f"{host}:{pid}:{start}")
-    assert not is_alive(f"{host}:{pid}:{int(since) + 1}-{world}")
-    assert is_alive(f"elsewhere:{os.getpid()}:1"), "of other machines nothing is known"
-
-
-def test_only_visible_processes_can_be_known_to_be_gone() -> None:
-    host, pid, start = this_process().rsplit(":", 2)
-    since, _, world = start.partition("-")
-    assert is_gone(f"{host}:{pid}:{int(since) + 1}-{world}")
-    assert is_gone(f"{host}:{pid}:{int(since) + 1}-{world}:deliveries"), "a part of a process"
-    assert not is_gone(f"{host}:{pid}:{start}:deliveries")
-    assert not is_gone(f"{host}:{pid}:{int(since) + 1}-00000000"), "another kernel, or another container's numbering"
-    assert not is_gone(f"elsewhere:{pid}:{int(since) + 1}-{world}")
-    assert not is_gone("somebody")
-    assert len(f"{'h' * 32}:{4_194_304}:{start}:deliveries") <= 80, "as long as its columns are"
 
 
 def test_find_by_prefix_reports_ambiguous_and_unknown_ids(store: JobStore) -> None:

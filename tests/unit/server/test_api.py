@@ -66,6 +66,16 @@ def stored(here: WebClient) -> list[ProgramRequest]:
     return [ProgramRequest.model_validate_json(each.body) for each in found]
 
 
+async def test_deaths_of_a_job_and_of_its_workers_are_shown(here: WebClient) -> None:
+    with here.engine.begin() as db:
+        db.execute(job_contexts.update().where(job_contexts.c.job == "seed13").values(crashes=1, worker_deaths=7))
+    shown = (await here.client.get("/api/jobs/seed13")).json()
+    assert (shown["crashes"], shown["worker_deaths"]) == (1, 7)
+    page = (await here.client.get("/jobs/seed13")).text
+    assert "1 crashed" in page
+    assert "7 ended with their worker" in page
+
+
 # Who may do what.
 
 

@@ -1,6 +1,7 @@
 """Jobs in a cluster, without one: what its answers mean, and when the worker has to act on them."""
 
 import asyncio
+import pkgutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from app.config.settings import Settings, SettingsError, settings_from
 from app.core.errors import AgentFixError, ExitCode
-from app.jobs.queue import JobClaim
+from app.jobs.queue import CLUSTERS, JobClaim
 from app.server.context import ServerContext, make_launcher
 from app.server.launch.base import (
     CRASHED,
@@ -274,3 +275,11 @@ def test_the_state_of_a_task_is_what_ecs_says(task: dict[str, Any], expected: Cl
     from app.server.launch.ecs_tasks import job_state
 
     assert job_state(CLAIM, task) == expected
+
+
+@pytest.mark.parametrize(
+    ("cluster", "library"), [("kubernetes_jobs.KubernetesJobs", "kubernetes"), ("ecs_tasks.EcsTasks", "boto3")]
+)
+def test_the_queue_knows_whose_jobs_extend_their_own_leases(cluster: str, library: str) -> None:
+    pytest.importorskip(library, reason=f"NOT TESTED: the package {library} is not installed")
+    assert pkgutil.resolve_name(f"app.server.launch.{cluster}").owner in CLUSTERS
