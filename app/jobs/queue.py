@@ -251,7 +251,7 @@ class JobQueue:
         return next(iter(self.claim_several(owner, limits, 1, lease)), None)
 
     def claim_several(self, owner: str, limits: QueueLimits, most: int, lease: timedelta = LEASE) -> list[JobClaim]:
-        """Claim the next `most` jobs for this worker, or fewer. Jobs that died with their leases too often end here."""
+        """Claim the next `most` jobs for this worker, or fewer. Jobs whose workers died too often end here."""
         now, claims = self._clock(), list[JobClaim]()
         with writing(self.engine) as db:
             if db.dialect.name == "postgresql":

@@ -21,7 +21,7 @@ from app.config.settings import Settings
 from app.core.errors import ExitCode, SandboxError
 from app.core.failpoints import failpoint
 from app.jobs.queue import JobClaim
-from app.pipeline.wiring.sandboxes import sandbox_usability, sweep_everywhere
+from app.pipeline.wiring.sandboxes import sandbox_usability, sweep_everywhere, sweep_trials
 from app.server.context import ServerContext, make_launcher
 from app.server.launch.base import DRAIN_SECONDS, HEARTBEAT_SECONDS, JobHandle, JobLauncher, LaunchError
 
@@ -205,7 +205,7 @@ async def _run(server_context: ServerContext, settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, worker.draining.set)
     if settings.jobs_run_on == "process":
-        await _check_sandbox(server_context, settings)
+        await _check_sandbox(settings)
     logger.info(
         "worker ready, at most %s jobs at once, run on %s, process %s",
         settings.jobs,
@@ -216,9 +216,9 @@ async def _run(server_context: ServerContext, settings: Settings) -> int:
     return ExitCode.OK
 
 
-async def _check_sandbox(server_context: ServerContext, settings: Settings) -> None:
+async def _check_sandbox(settings: Settings) -> None:
     """Raises SandboxError if no job could run on this machine: each would be paused until a person continues it."""
     found = await sandbox_usability(settings.sandbox, settings)
     if not found.ok:
-        await asyncio.to_thread(sweep_everywhere, settings, server_context.job_store())  # what earlier trials left
+        await asyncio.to_thread(sweep_trials, settings)  # of earlier starts
         raise SandboxError(f"Jobs cannot run in {settings.sandbox} on this machine: {found.detail}", hint=found.repair)

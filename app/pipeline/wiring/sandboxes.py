@@ -191,15 +191,7 @@ def sweep_everywhere(settings: Settings, store: JobStore, may_remove: Callable[[
         return row is not None and row.final and may_remove(row)
 
     sweep_scratch()
-    swept = 0
-    for directory in (settings.state / "sandboxes").glob("*"):
-        if directory.name.startswith(".gone-") or ended(directory.name):
-            try:
-                remove_tree(directory)
-            except OSError as error:  # the next sweep tries again
-                logger.warning("the sandbox %s cannot be removed: %s", directory.name, error.strerror)
-                continue
-            swept += 1
+    swept = _sweep_directories(settings, ended)
     for kind in ("e2b", "docker", "podman"):
         if settings.sandbox != kind and not (settings.state / "caches" / kind).exists():
             continue  # this installation has never used it
@@ -208,4 +200,22 @@ def sweep_everywhere(settings: Settings, store: JobStore, may_remove: Callable[[
             swept += asyncio.run(provider.sweep(ended))
         except SandboxError as error:  # the next sweep tries again
             logger.warning("sandboxes of %s cannot be listed: %s", kind, error.message)
+    return swept
+
+
+def sweep_trials(settings: Settings) -> int:
+    """Remove what trials that are over left on this machine; returns the number of sandboxes. Blocking."""
+    return _sweep_directories(settings, lambda key: key.startswith(TRIAL) and is_over(key))
+
+
+def _sweep_directories(settings: Settings, ended: Callable[[str], bool]) -> int:
+    swept = 0
+    for directory in (settings.state / "sandboxes").glob("*"):
+        if directory.name.startswith(".gone-") or ended(directory.name):
+            try:
+                remove_tree(directory)
+            except (OSError, SandboxError) as error:  # the next sweep tries again
+                logger.warning("the sandbox %s cannot be removed: %s", directory.name, error)
+                continue
+            swept += 1
     return swept

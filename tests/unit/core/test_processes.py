@@ -39,3 +39,11 @@ assert not is_gone(this_process())
 
 def test_every_name_of_a_machine_can_be_in_a_sandboxs_key() -> None:
     subprocess.run(["unshare", "--map-root-user", "--uts", sys.executable, "-c", ODD_HOST], check=True)
+
+
+def test_without_proc_no_process_is_known_to_be_gone() -> None:
+    """Not even this one, which lives."""
+    known = "from app.core.processes import is_gone, this_process; assert not is_gone(this_process())"
+    script = 'mount -t tmpfs none /proc && exec "$0" -c "$1"'
+    words = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, sys.executable, known]
+    subprocess.run(words, check=True)
