@@ -26,6 +26,7 @@ from app.pipeline.wiring.sandboxes import (
     try_provider,
 )
 from app.sandbox.base import DoctorCheck, OnOutput, Sandbox, SandboxProvider, SandboxSpec
+from app.sandbox.trials import TRIAL
 from app.sandbox.unsandboxed import UnsandboxedProvider
 
 GOOD = DoctorCheck("network", ok=True, detail="reached: nothing")
@@ -146,6 +147,30 @@ async def test_the_sandbox_of_a_trial_is_swept_if_its_process_was_killed(tmp_pat
     assert (await try_provider(Sweeping(found))).ok
     assert list(found.iterdir()) == []
     database.dispose()
+
+
+SWEEP = """
+import sys
+from pathlib import Path
+from app.config.settings import read_settings
+from app.pipeline.wiring.sandboxes import sweep_trials
+
+print(sweep_trials(read_settings(Path(sys.argv[1]))))
+"""
+
+
+def test_a_sandbox_that_cannot_be_removed_does_not_keep_the_others(tmp_path: Path) -> None:
+    """Something is mounted in it."""
+    names = [f"{TRIAL}1-{number}.elsewhere:7:1-00000000" for number in range(3)]
+    busy, *others = (tmp_path / "sandboxes" / name for name in sorted(names))
+    for directory in (busy / "in", *others):
+        directory.mkdir(parents=True)
+    script = 'mount -t tmpfs none "$0" && exec "$@"'
+    words = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, str(busy / "in")]
+    swept = subprocess.run(
+        [*words, sys.executable, "-c", SWEEP, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert (swept.stdout, [path.exists() for path in (busy, *others)]) == ("2\n", [True, False, False])
 
 
 def test_the_command_ends_by_what_the_chosen_one_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
