@@ -26,10 +26,11 @@ from app.agent.observation import LIMIT
 from app.agent.prompts import render
 from app.agent.step import Observation, Step, StoredAnswer, StoredTurn
 from app.agent.tools import AgentTools, ToolLimits
+from app.core.examples import SourceText
 from app.core.job import Progress
 from app.core.model_usage import MicroUSD
 from app.core.text import head_and_tail, one_line
-from app.core.verification import Settlement, SourceText, Specification, SpecificationResult
+from app.core.verification import Settlement, Specification, SpecificationResult
 from app.llm.base import Message, ModelAnswer, ModelRequest
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.sandbox.base import Sandbox

@@ -2,6 +2,7 @@
 
 from typing import ClassVar, Literal
 
+from app.core.examples import SourceText
 from app.core.patch import FileChange, Patch
 from app.core.record import Record
 
@@ -141,13 +142,6 @@ class SpecifiedTest(Record):
     """True if its author withdrew it after an objection of the fixer."""
     varies: bool = False
     """Whether it uses a value that neither the issue nor the example has."""
-
-
-class SourceText(Record):
-    """A text file."""
-
-    path: str
-    text: str
 
 
 class Specification(Record):

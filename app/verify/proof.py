@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from app.core.examples import SourceText
 from app.core.job import waiting_for
 from app.core.patch import FileChange, Patch, Tree
 from app.core.verification import (
     Cap,
     CapRule,
     Reproduction,
-    SourceText,
     Specification,
     SpecificationResult,
     SuiteResult,

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from app.core.examples import SourceText
 from app.core.job import BASE_TESTS
 from app.core.patch import FileChange, Patch
 from app.core.python_source import parse_python
 from app.core.text import one_line
-from app.core.verification import SourceText, Specification, SpecifiedTest
+from app.core.verification import Specification, SpecifiedTest
 from app.verify.failure_reason import ExistingNames, missing_interface, missing_name
 from app.verify.gates import CandidatePatch, static_gates
 from app.verify.paths_of_tests import is_test_file, is_test_path

@@ -3,7 +3,8 @@
 import textwrap
 
 from app.agent.base import Submission
-from app.core.verification import BaselineResult, SourceText, UnchangedSubmission, Verification
+from app.core.examples import SourceText
+from app.core.verification import BaselineResult, UnchangedSubmission, Verification
 from app.sandbox.base import SandboxProvider
 from app.verify.feedback import MAX_FEEDBACK
 from app.verify.project import ProjectUnderTest

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from app.agent.author import Author, Freeze, decide_objection
+from app.core.examples import SourceText
 from app.core.job import Progress, QuestionAnswers
 from app.core.patch import Patch
 from app.core.text import head_and_tail
-from app.core.verification import Settlement, SourceText, Specification, SpecificationResult
+from app.core.verification import Settlement, Specification, SpecificationResult
 from app.llm.budgeted_model import JobModels
 from app.pipeline.lessons.recall import issue_text
 from app.pipeline.wiring.prompts import JobInputs, PromptBuilder

@@ -14,8 +14,9 @@ from pathlib import PurePosixPath
 from random import Random
 from typing import Concatenate, ParamSpec, TypeVar
 
+from app.core.examples import SourceText
 from app.core.patch import LINK, FileChange, Patch, Tree
-from app.core.verification import CapRule, SourceText
+from app.core.verification import CapRule
 from app.core.yaml_and_toml import toml_table
 from app.repo.grammars import language_of
 from app.repo.syntax_process import SyntaxProcess

@@ -16,7 +16,7 @@ from unittest import TestCase
 
 from tree_sitter import Node
 
-from app.core.verification import SourceText
+from app.core.examples import SourceText
 from app.repo.grammars import language_of, with_tree
 from app.verify.sources.parsed_sources import COMMENTS, added_rows, nodes_around, root_of, text_of, walk_nodes
 

@@ -10,9 +10,10 @@ from typing import Literal
 import yaml
 from pydantic import Field
 
+from app.core.examples import SourceText
 from app.core.patch import FileChange, Patch
 from app.core.record import Record
-from app.core.verification import SourceText, Verdict
+from app.core.verification import Verdict
 
 HERE = Path(__file__).parent
 COMMIT = "0" * 40

@@ -5,8 +5,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from app.agent.base import Submission
+from app.core.examples import SourceText
 from app.core.patch import Patch
-from app.core.verification import BaselineResult, Facts, SourceText, Specification, Verification
+from app.core.verification import BaselineResult, Facts, Specification, Verification
 from app.sandbox.base import SandboxProvider, SetupPlan
 from app.sandbox.workspaces import Workspaces
 from app.verify.overlay import Overlay

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from app.core.verification import SourceText, UnchangedSubmission
+from app.core.examples import SourceText
+from app.core.verification import UnchangedSubmission
 from app.sandbox.base import SandboxProvider
 from app.sandbox.unsandboxed import UnsandboxedProvider
 from app.verify.feedback import feedback

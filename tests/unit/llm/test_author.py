@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from app.agent.author import MAX_SECOND_TURNS, MAX_TURNS, Author, decide_objection
-from app.core.verification import Outcome, SourceText, Specification, SpecificationResult, SpecifiedTest
+from app.core.examples import SourceText
+from app.core.verification import Outcome, Specification, SpecificationResult, SpecifiedTest
 from app.llm.base import ModelAnswer, ModelRequest, Usage
 from app.llm.errors import BudgetError, DayBudgetError, ModelError, ModelErrorKind
 from app.sandbox.base import Sandbox

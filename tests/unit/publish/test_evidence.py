@@ -1,10 +1,10 @@
 """What a reader of a pull request is told of the independent tests: who wrote them, what was run, what was argued."""
 
+from app.core.examples import SourceText
 from app.core.verification import (
     Control,
     Execution,
     Settlement,
-    SourceText,
     Specification,
     SpecificationResult,
     SpecifiedTest,

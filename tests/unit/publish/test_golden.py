@@ -13,6 +13,7 @@ import pytest
 
 from app.cli.result_screen import finding_lines, green_line, red_line, rest_line
 from app.core.errors import ExitCode
+from app.core.examples import SourceText
 from app.core.job import JobState
 from app.core.lessons import Lesson
 from app.core.verification import (
@@ -20,7 +21,6 @@ from app.core.verification import (
     Execution,
     Outcome,
     RestOfSuite,
-    SourceText,
     SpecificationResult,
     SpecifiedTest,
     TestCount,

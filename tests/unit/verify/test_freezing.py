@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.verification import Outcome, SourceText, Specification
+from app.core.examples import SourceText
+from app.core.verification import Outcome, Specification
 from app.verify.specification import SpecificationBuilder, digest, file_of_test, issue_names_interface, sentence
 from tests.support.memory_tree import MemoryTree
 from tests.support.no_sandboxes import unopened

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from app.core.verification import SourceText
+from app.core.examples import SourceText
 from app.verify.sources.node_modules import changed_places
 from app.verify.sources.parsed_sources import NotParsedError
 from tests.support.source_samples import FILES, PYTHON, analysis_of

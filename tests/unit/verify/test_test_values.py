@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.core.verification import SourceText
+from app.core.examples import SourceText
 from app.verify.sources.literals import uses_unseen_values
 
 ISSUE = "# Cents are lost\n\n`split(100, 3)` gives `[33, 33, 33]`, `title('hello')` is not shown.\n"
