@@ -40,6 +40,7 @@ STORIES := tests/e2e/test_story.py tests/e2e/test_e2b_story.py::test_a_server_wo
 	tests/integration/sandbox/test_fixture_projects.py \
 	tests/integration/github/triggers/test_triggers.py tests/integration/github/test_effects.py \
 	tests/integration/github/test_calls.py tests/integration/github/test_fake_shapes.py tests/integration/github/test_graphql_documents.py \
+	tests/integration/examples/test_python.py tests/integration/examples/test_node.py \
 	$(addprefix tests/integration/sandbox/test_verifier.py::, test_pytest_red_to_green_is_tested test_unittest_red_to_green_is_tested \
 	test_node_red_to_green_is_tested test_independent_tests_that_turn_are_proof test_a_false_claim_is_broken_and_the_agent_is_told_why) \
 	tests/integration/server/test_litellm_model.py tests/attacks/test_patch_policy.py \
