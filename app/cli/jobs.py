@@ -12,11 +12,12 @@ from typing import Any, TypedDict
 import httpx
 
 from app.cli.local_context import LocalContext
-from app.cli.result_screen import local_state
+from app.cli.result_screen import local_condition, local_state
 from app.config.roles import API_TOKEN
 from app.config.settings import read_settings
 from app.core.errors import AgentFixError, ExitCode
 from app.core.model_usage import MicroUSD, usd
+from app.core.state_words import WORDS, StateWords
 from app.core.text import count, one_line, plain
 from app.jobs.store import JobRow
 from app.llm.ledger import price
@@ -55,7 +56,7 @@ def jobs_command(arguments: argparse.Namespace) -> int:
 
 
 def _list(local_context: LocalContext, arguments: argparse.Namespace) -> int:
-    rows = local_context.store.newest(getattr(arguments, "n", 20))
+    rows = sorted(local_context.store.newest(getattr(arguments, "n", 20)), key=lambda row: not _words(row).needs_you)
     if arguments.json:
         print(json.dumps([_summary(local_context, row) for row in rows], indent=2))
         return ExitCode.OK
@@ -67,7 +68,7 @@ def _list(local_context: LocalContext, arguments: argparse.Namespace) -> int:
     for row in rows:
         summary = _summary(local_context, row)
         title = row.job.task.issue.title[:60]
-        state, verdict = summary["state"], summary["verdict"] or "-"
+        state, verdict = _shown_state(row), summary["verdict"] or "-"
         cost = price(local_context.totals(row.job.id))
         print(f"{row.job.id:<14}{state:<26}{_age(row.job.created_at, now):<8}{verdict:<10}{cost:<15}{title}")
     return ExitCode.OK
@@ -110,7 +111,7 @@ def _facts(local_context: LocalContext, row: JobRow) -> dict[str, str]:
         "branch": summary["branch"] or "-",
         "model": job.model_text,
         "runner": job.runner,
-        "state": summary["state"] + (f": {row.reason}" if row.reason else ""),
+        "state": _shown_state(row) + (f": {row.reason}" if row.reason else ""),
         "verdict": summary["verdict"] or "-",
         "cost": f"{price(totals)} of {usd(job.budget.usd)} in {count(totals.calls, 'model call')}",
         "begun": f"{job.created_at:%Y-%m-%d %H:%M:%S} UTC, started {count(row.epoch, 'time')}",
@@ -145,7 +146,7 @@ def _print_state(local_context: LocalContext, row: JobRow, *, as_json: bool) -> 
         print(json.dumps({"state": summary["state"], "reason": row.reason, "verdict": summary["verdict"]}))
         return
     verdict = f", {summary['verdict']}" if summary["verdict"] else ""
-    print(plain(f"{summary['state']}{verdict}{f': {row.reason}' if row.reason else ''}"))
+    print(plain(f"{_shown_state(row)}{verdict}{f': {row.reason}' if row.reason else ''}"))
 
 
 def _is_over(row: JobRow) -> bool:
@@ -158,7 +159,7 @@ def _cancel(local_context: LocalContext, arguments: argparse.Namespace) -> int:
     row = local_context.store.find(arguments.job)
     resting = row.rest_pending and row.live_owner is not None
     if row.final and not resting:
-        _answer(arguments, row, f"Job {row.job.id} has already ended: {local_state(row.state)}.")
+        _answer(arguments, row, f"Job {row.job.id} has already ended: {_words(row).name}.")
         return ExitCode.OK
     local_context.store.request_stop(row.job.id)
     row = _when_left(local_context, row)
@@ -174,7 +175,7 @@ def _cancel(local_context: LocalContext, arguments: argparse.Namespace) -> int:
     local_context.store.stop(row.job.id, CANCELLED)
     local_context.sweep()
     row = local_context.store.find(row.job.id)
-    ended = "is stopped" if row.state == "stopped" else f"had already ended: {local_state(row.state)}"
+    ended = "is stopped" if row.state == "stopped" else f"had already ended: {_words(row).name}"
     _answer(arguments, row, f"Job {row.job.id} {ended}.{perhaps}")
     return ExitCode.OK
 
@@ -207,15 +208,26 @@ class JobSummaryJson(TypedDict):
     created_at: str
 
 
+def _words(row: JobRow) -> StateWords:
+    return WORDS[local_condition(row.job, row.state)]
+
+
+def _interrupted(row: JobRow) -> bool:
+    """True for a job whose process died, as opposed to one in progress."""
+    return not row.final and row.live_owner is None and row.state not in {"paused", "awaiting_approval"}
+
+
+def _shown_state(row: JobRow) -> str:
+    name = _words(row).name
+    return f"{name} (interrupted)" if _interrupted(row) else name
+
+
 def _summary(local_context: LocalContext, row: JobRow) -> JobSummaryJson:
-    """Marks jobs whose process died, as opposed to those in progress."""
-    result = row.result or {}
-    interrupted = not row.final and row.live_owner is None and row.state not in {"paused", "awaiting_approval"}
-    state = local_state(row.state)
+    result, state = row.result or {}, local_state(row.state)
     return {
         "job": row.job.id,
         "title": row.job.task.issue.title,
-        "state": f"{state} (interrupted)" if interrupted else state,
+        "state": f"{state} (interrupted)" if _interrupted(row) else state,
         "reason": row.reason,
         "verdict": (result.get("verification") or {}).get("verdict"),
         "branch": result.get("branch") or None,
@@ -326,12 +338,13 @@ class ServerJobs:
         if not listed:
             print("No jobs yet. `agent-fix jobs --server URL start OWNER/NAME#N` starts one.")
             return
+        listed.sort(key=lambda job: not job["needs_you"])
         print(f"{'JOB':<14}{'STATE':<22}{'AGE':<8}{'VERDICT':<10}{'COST':<9}{'REPOSITORY':<28}TITLE")
         for job in listed:
             where = f"{job['repository']}#{job['number']}" if job["number"] else job["repository"]
             since = _age(datetime.fromisoformat(job["created_at"]), datetime.now(UTC))
             cost, verdict = f"${float(job['cost']):.2f}", job["verdict"] or "-"
-            line = f"{job['id']:<14}{job['state']:<22}{since:<8}{verdict:<10}{cost:<9}{where:<28}{job['title'][:60]}"
+            line = f"{job['id']:<14}{job['status']:<22}{since:<8}{verdict:<10}{cost:<9}{where:<28}{job['title'][:60]}"
             print(plain(line))
 
     def _show(self, arguments: argparse.Namespace) -> None:
@@ -351,7 +364,7 @@ class ServerJobs:
             "branch": job["branch"] or "-",
             "model": job["model"] or "-",
             "runner": job["runner"],
-            "state": job["state"] + (f": {job['reason']}" if job["reason"] else ""),
+            "state": job["status"] + (f": {job['reason']}" if job["reason"] else ""),
             "queue": f"place {waiting['place']} of {waiting['of']}, waiting {_NEEDED[waiting['waiting_for']]}"
             if waiting
             else "",

@@ -10,9 +10,10 @@ from textwrap import wrap
 from typing import NamedTuple
 
 from app.cli.local_context import LocalJob
-from app.core.job import PUBLISHED, WAITING, JobResult, JobState
+from app.core.job import PUBLISHED, Job, JobResult, JobState
 from app.core.model_usage import usd
 from app.core.patch import FileStat
+from app.core.state_words import WORDS, Condition, condition_of
 from app.core.text import count, one_line
 from app.core.verification import Execution, FailureReason, Reproduction, SuiteResult, Verification
 from app.llm.ledger import price
@@ -128,14 +129,6 @@ def _suite(facts: Verification, result: SuiteResult | None) -> str:
 CHANGE = "change.patch"
 MAX_FILES = 15
 GOOD, WARN, BAD, FAINT, BOLD = "1;32", "1;33", "1;31", "2", "1"
-_STATES: dict[JobState, str] = {
-    "answered": "planned",
-    "no_change": "no change",
-    "verification_failed": "broken",
-    "limit_reached": "limit reached",
-    "awaiting_approval": "waiting for approval",
-    "needs_input": "a question before the work starts",
-}
 
 
 class Line(NamedTuple):
@@ -149,10 +142,12 @@ OUTPUT_LINES = 12
 """Lines of a failed command's output that are shown, from its end."""
 
 
-def _style(verdict: str, state: JobState) -> str:
-    if not verdict:
-        return BOLD if state in {"answered", "no_change", *WAITING} else BAD
-    return {"proved": GOOD, "tested": GOOD, "unproved": WARN, "broken": BAD}[verdict]
+_VERDICT_STYLE = {"proved": GOOD, "tested": GOOD, "unproved": WARN, "broken": BAD}
+
+
+def local_condition(job: Job, state: JobState) -> Condition:
+    """What people see of a job of the command line, which makes branches and whose plans are files."""
+    return condition_of(state, plan_only=job.plan_mode == "only", local=True)
 
 
 def local_state(state: str) -> str:
@@ -164,10 +159,11 @@ def result_screen(order: LocalJob, result: JobResult) -> Iterator[Line]:
     """The lines, wrapped to the terminal's width."""
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
     verdict = result.verification.verdict if result.verification else ""
-    headline = verdict or _STATES.get(result.exit_status, result.exit_status)
+    words = WORDS[local_condition(order.job, result.exit_status)]
+    headline = verdict or words.name
     yield Line("")
     reason, *output = result.reason.splitlines() or [""]
-    yield from _wrapped(headline, reason, width, _style(verdict, result.exit_status))
+    yield from _wrapped(headline, reason, width, _VERDICT_STYLE.get(verdict, BAD if words.kind == "failed" else BOLD))
     yield from (Line(_cut(f"  | {text}", width)) for text in output[-OUTPUT_LINES:])
     if result.verification is not None:
         shown = verdict in {"proved", "tested"}

@@ -1,6 +1,6 @@
 """Queries behind the dashboard and the API: the list of jobs, and one job with everything stored about it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, Literal
@@ -9,11 +9,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from app.core.clock import in_utc, moment
-from app.core.job import FINAL, Job, JobResult, JobState
+from app.core.job import FINAL, PUBLISHED, Job, JobResult, JobState
 from app.core.model_usage import MicroUSD, Totals
+from app.core.state_words import GROUP_NAMES, WORDS, Condition, Group, StateWords, condition_of
 from app.core.verification import Execution, TestCount
 from app.jobs.context import JobContext
-from app.jobs.status import BOTH, WaitingFor
+from app.jobs.status import BOTH, PLAN_WAITS, WaitingFor
 from app.jobs.store import JobBlobs, JobQueries, JobStore, ProgressRow
 from app.jobs.tables import effects, job_contexts, jobs, receipts
 from app.jobs.trigger_log import JobMessages, StoredMessage
@@ -27,6 +28,7 @@ COST: sa.ColumnElement[int] = sa.func.coalesce(
 _TASK = jobs.c.job
 TITLE = _TASK[("task", "issue", "title")].as_string()
 REPOSITORY_NAME = _TASK[("task", "repository")].as_string()
+_URL = jobs.c.result["url"].as_string()
 _LOGIN = job_contexts.c.context["login"].as_string()
 NUMBER: sa.ColumnElement[int] = sa.func.coalesce(job_contexts.c.number, _TASK[("task", "issue", "number")].as_integer())
 LISTED: tuple[sa.ColumnElement[Any], ...] = (
@@ -48,7 +50,9 @@ LISTED: tuple[sa.ColumnElement[Any], ...] = (
     job_contexts.c.context["aim"].as_string().label("aim"),
     job_contexts.c.waiting_for,
     jobs.c.verdict,
-    jobs.c.result["url"].as_string().label("url"),
+    _URL.label("url"),
+    (_TASK["plan_mode"].as_string() == "only").label("plan_only"),
+    PLAN_WAITS.label("plan_waits"),
     COST.label("cost"),
 )
 
@@ -77,6 +81,24 @@ class JobSummary:
     aim: str = ""
     url: str = ""
     waiting_for: WaitingFor = ""
+    plan_only: bool = False
+    plan_waits: bool = False
+    """True if the plan that it made can still be approved."""
+
+    @property
+    def condition(self) -> Condition:
+        """What people see of its state; a job from the command line makes a branch, not a pull request."""
+        return condition_of(
+            self.state,
+            plan_only=self.plan_only,
+            plan_waits=self.plan_waits,
+            local=not self.url,
+            broken=self.verdict == "broken",
+        )
+
+    @property
+    def words(self) -> StateWords:
+        return WORDS[self.condition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +130,7 @@ class ModelCallSummary:
 class JobFilter:
     """Which jobs are listed. An empty value does not filter; `visible` are the repositories that a reader may see."""
 
-    states: tuple[JobState, ...] = ()
+    states: tuple[Condition, ...] = ()
     repository: int | None = None
     person: str = ""
     verdict: str = ""
@@ -218,12 +240,18 @@ class JobPage:
         return tuple(rows)
 
 
-SortOrder = Literal["newest", "oldest", "changed", "cost"]
+SortOrder = Literal["needs_you", "newest", "oldest", "changed", "cost"]
 ON_A_PAGE: Final = 50
 CHART_DAYS: Final = 14
 SUMS_LAST: Final = timedelta(minutes=1)
 """How long sums over many model calls are kept before they are made again."""
+_NEEDS_YOU = (
+    jobs.c.state.in_([*(name for name, words in WORDS.items() if words.needs_you), "answered"]),
+    sa.or_(jobs.c.state != "answered", PLAN_WAITS),
+)
+"""True for a job that goes on only if a person decides something; an index has the states."""
 _ORDER: Final[dict[SortOrder, tuple[sa.ColumnElement[Any], ...]]] = {
+    "needs_you": (jobs.c.id.desc(),),
     "newest": (jobs.c.id.desc(),),
     "oldest": (jobs.c.id.asc(),),
     "changed": (jobs.c.updated_at.desc(), jobs.c.id.desc()),
@@ -306,20 +334,36 @@ class JobOverview:
         self, job_filter: JobFilter, order: SortOrder = "newest", page: int = 1, limit: int = ON_A_PAGE
     ) -> ListedJobs:
         """Page 1 is the first."""
-        where, order_by = _conditions(job_filter), _ORDER[order]
-        shown = sa.select(jobs.c.id).select_from(_source(where)).where(*where).order_by(*order_by)
-        shown = shown.limit(limit + 1).offset((page - 1) * limit)  # sorted before the rest of each row is read
-        query = sa.select(*LISTED).select_from(JOBS_AND_CONTEXTS).where(jobs.c.id.in_(shown)).order_by(*order_by)
+        where, order_by, begin = _conditions(job_filter), _ORDER[order], (page - 1) * limit
         with self.engine.connect() as db:
-            found = [_job_summary(row) for row in db.execute(query).mappings()]
-        return ListedJobs(tuple(found[:limit]), len(found) > limit)
+            first: list[str] = []
+            if order == "needs_you":  # a page of them at most, so that none of the others has to be sorted
+                needed = sa.select(jobs.c.id).select_from(JOBS_AND_CONTEXTS).where(*where, *_NEEDS_YOU)
+                first = list(db.scalars(needed.order_by(*order_by).limit(ON_A_PAGE)))
+            ids = first[begin : begin + limit + 1]
+            others = sa.select(jobs.c.id).select_from(_source(where)).where(*where, jobs.c.id.not_in(first))
+            others = others.order_by(*order_by).limit(limit + 1 - len(ids)).offset(max(begin - len(first), 0))
+            ids += db.scalars(others)  # sorted before the rest of each row is read
+            query = sa.select(*LISTED).select_from(JOBS_AND_CONTEXTS).where(jobs.c.id.in_(ids))
+            found = {row["id"]: _job_summary(row) for row in db.execute(query).mappings()}
+        listed = [found[name] for name in ids if name in found]
+        return ListedJobs(tuple(listed[:limit]), len(ids) > limit)
 
-    def counts(self, job_filter: JobFilter) -> dict[str, int]:
-        """The number of jobs in each state, whatever states the filter names."""
+    def counts(self, job_filter: JobFilter) -> dict[Group, int]:
+        """The number of jobs in each group, whatever states the filter names."""
         where = _conditions(replace(job_filter, states=()))
-        query = sa.select(jobs.c.state, sa.func.count()).where(*where).group_by(jobs.c.state)
+        query = sa.select(jobs.c.state, jobs.c.verdict, sa.func.count()).where(*where)
+        plans = sa.select(sa.func.count()).where(*where, PLAN_WAITS).select_from(JOBS_AND_CONTEXTS)
+        found = dict.fromkeys(GROUP_NAMES, 0)
         with self.engine.connect() as db:
-            return {row[0]: row[1] for row in db.execute(query.select_from(_source(where)))}
+            for state, verdict, number in db.execute(
+                query.group_by(jobs.c.state, jobs.c.verdict).select_from(_source(where))
+            ):
+                found[WORDS[condition_of(state, broken=verdict == "broken")].group] += number
+            waiting = db.execute(plans).scalar_one()
+        found["waiting"] += waiting
+        found["done"] -= waiting  # where their state has them
+        return found
 
     def verdicts(self, job_filter: JobFilter) -> dict[str, int]:
         """The number of jobs of the chart's days with each verdict."""
@@ -406,7 +450,7 @@ def _places(job_filter: JobFilter) -> list[sa.ColumnElement[bool]]:
 def _conditions(job_filter: JobFilter) -> list[sa.ColumnElement[bool]]:
     found = _places(job_filter)
     if job_filter.states:
-        found.append(jobs.c.state.in_(job_filter.states))
+        found.append(sa.or_(*_seen_as(job_filter.states)))
     if job_filter.verdict:
         found.append(jobs.c.verdict == job_filter.verdict)
     if job_filter.person:
@@ -426,6 +470,24 @@ def _conditions(job_filter: JobFilter) -> list[sa.ColumnElement[bool]]:
     return found
 
 
+def _seen_as(conditions: Sequence[Condition]) -> Iterator[sa.ColumnElement[bool]]:
+    """One of these is true for a job of which people see one of these conditions."""
+    wanted = set(conditions)
+    special = {"answered", "plan_made", "plan_waits", "pr_opened", "pr_updated", "branch_made", "broken_draft"}
+    yield jobs.c.state.in_(sorted(wanted - special))
+    if "plan_waits" in wanted:
+        yield PLAN_WAITS
+    if wanted & {"answered", "plan_made"}:
+        yield sa.and_(jobs.c.state == "answered", sa.not_(PLAN_WAITS))
+    published, is_local = jobs.c.state.in_(sorted(PUBLISHED)), sa.func.coalesce(_URL, "") == ""
+    broken = sa.func.coalesce(jobs.c.verdict, "") == "broken"
+    if "broken_draft" in wanted:
+        yield sa.and_(published, broken)
+    if "branch_made" in wanted:
+        yield sa.and_(published, sa.not_(broken), is_local)
+    yield sa.and_(jobs.c.state.in_(sorted(wanted & PUBLISHED)), sa.not_(broken), sa.not_(is_local))
+
+
 def _matches(text: str) -> sa.ColumnElement[bool]:
     number = text.removeprefix("#")
     either = [jobs.c.id == text, *(each.icontains(text, autoescape=True) for each in (TITLE, REPOSITORY_NAME))]
@@ -435,7 +497,7 @@ def _matches(text: str) -> sa.ColumnElement[bool]:
 
 
 def _source(where: list[sa.ColumnElement[bool]]) -> sa.FromClause:
-    """Only the jobs if nothing else is asked for: a join would read the whole of both tables."""
+    """Only the jobs if nothing else is wanted for: a join would read the whole of both tables."""
     tables = {
         column.table for each in where for column in sa.sql.visitors.iterate(each) if isinstance(column, sa.Column)
     }

@@ -66,6 +66,20 @@ HAS_REST: Final = job_contexts.c.waiting_for == "rest"
 REST_ENDED: Final = job_contexts.c.waiting_for == "rest_ended"
 """True for a published job of which the rest of the suite has ended, and this is still to be published."""
 
+_LATER = job_contexts.alias("later")
+PLAN_WAITS: Final = sa.and_(
+    jobs.c.state == "answered",
+    job_contexts.c.context["aim"].as_string() == "plan",
+    sa.not_(
+        sa.exists().where(
+            _LATER.c.repository == job_contexts.c.repository,
+            _LATER.c.number == job_contexts.c.number,
+            _LATER.c.job > job_contexts.c.job,
+        )
+    ),
+)
+"""True for a job that only made a plan, if no later job of its issue has replaced it: it can still be approved."""
+
 
 def needs_worker(now: datetime) -> sa.ColumnElement[bool]:
     """True for a job that needs a worker and has none, whatever it is waiting for."""

@@ -111,6 +111,8 @@ class JobServices:
     notes: Sequence[str]
     warnings: Callable[[], tuple[str, ...]]
     """Called when the work is done, because some appear only then."""
+    approved: bool = False
+    """True if people have approved the plan, so that the job goes on where it waited."""
 
 
 async def solve(job: Job, services: JobServices, journal: Journal) -> JobResult:
@@ -180,7 +182,8 @@ async def _prepare(job: Job, services: JobServices, journal: Journal, base: Base
     Each starts its first step before any of them waits, so that the journal has these in the same order each time.
     """
     specify = partial(_specify, job, services, journal)
-    services.progress.report("state", "working" if job.plan_mode == "none" else "planning")
+    planned = job.plan_mode == "none" or services.approved
+    services.progress.report("state", "working" if planned else "planning")
     if job.plan_mode != "only":
         await services.set_up()  # nothing is paid for before this is known to be possible
     if job.plan_mode == "none":

@@ -13,6 +13,7 @@ from app.core.job import AttemptSummary, Job, JobResult
 from app.core.model_usage import usd
 from app.core.patch import FileStat
 from app.core.plan import Plan
+from app.core.state_words import WORDS
 from app.core.task import Task, TaskKind
 from app.core.text import clip, count
 from app.core.verification import GateResult, Verdict, Verification
@@ -71,9 +72,6 @@ def shown_model(model: str) -> str:
     return f"recorded/{PurePath(model).name}" if model.startswith("recorded/") else model
 
 
-_ENDINGS = {"no_change": "no change", "limit_reached": "ended at a limit", "error": "gave up"}
-
-
 def attempts_section(attempts: Sequence[AttemptSummary], requested: int) -> str:
     """Empty if only one attempt was requested."""
     if requested < 2 or not attempts:
@@ -81,7 +79,7 @@ def attempts_section(attempts: Sequence[AttemptSummary], requested: int) -> str:
     rows = [
         [
             f"{each.number}{' (taken)' if each.taken else ''}",
-            each.verdict or _ENDINGS.get(each.exit_status, each.exit_status),
+            each.verdict or WORDS[each.exit_status].name,
             f"{each.changed_lines:,}" if each.verdict else "",
             f"{count(each.turns, 'turn')}, {usd(each.cost)}" if each.turns else "",
             cell(each.reason[:300]),
@@ -102,7 +100,7 @@ def attempts_section(attempts: Sequence[AttemptSummary], requested: int) -> str:
 
 def describe_attempts(attempt: AttemptSummary) -> str:
     """One attempt in one line."""
-    ending = attempt.verdict or _ENDINGS.get(attempt.exit_status, attempt.exit_status)
+    ending = attempt.verdict or WORDS[attempt.exit_status].name
     lines = f", {count(attempt.changed_lines, 'changed line')}" if attempt.verdict else ""
     return f"{ending}{lines}{', taken' if attempt.taken else ''}: {attempt.reason}"
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from app.core.job import FINAL, JobState
 from app.core.lessons import Lesson
+from app.core.state_words import WORDS, Condition
 from app.core.text import count, listed
 from app.publish.markdown import code_span, fenced, inline, prose
 
@@ -18,26 +18,6 @@ NO_LESSONS: Final = "Lessons are not available here. Put them in `AGENTS.md`, wh
 MAX_PROMPTS: Final = 30
 MAX_LISTED: Final = 6_000
 """Characters of a list of lessons."""
-
-_STATES: Final[dict[str, str]] = {
-    "queued": "is queued",
-    "planning": "is planning",
-    "awaiting_approval": "is waiting for approval of its plan",
-    "working": "is running",
-    "verifying": "is verifying its change",
-    "publishing": "is publishing its change",
-    "paused": "is paused",
-    "needs_input": "has a question",
-    "pr_opened": "opened a draft pull request",
-    "pr_updated": "updated the pull request",
-    "answered": "answered",
-    "no_change": "found nothing to change",
-    "verification_failed": "made a change that did not pass verification",
-    "limit_reached": "reached a limit",
-    "stopped": "was stopped",
-    "no_access": "has lost access",
-    "error": "failed",
-}
 
 
 def reply(text: str, suggestion: str = "") -> str:
@@ -72,11 +52,12 @@ def refused(reason: str) -> str:
     return f"Nothing was started: {reason[:1].lower()}{reason[1:]}\n"
 
 
-def status(job: str, state: JobState, reason: str = "", url: str = "") -> str:
+def status(job: str, condition: Condition, reason: str = "", url: str = "") -> str:
     """The newest job's state and its status comment. `reason` may contain other people's text."""
-    sentence = f"Job {code_span(job)} {_STATES.get(state, state)}."
-    more = prose(reason[:500]) if reason and (state in FINAL or state in {"paused", "queued"}) else ""
-    parts = [sentence, more, f"See [its status]({url})." if url and state not in FINAL else ""]
+    words = WORDS[condition]
+    over = words.group in {"done", "ended"}
+    more = prose(reason[:500]) if over or condition in {"paused", "queued", "needs_input"} else ""
+    parts = [f"Job {code_span(job)} {words.sentence}.", more, f"See [its status]({url})." if url and not over else ""]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

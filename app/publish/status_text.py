@@ -16,6 +16,7 @@ from app.core.model_usage import Totals, usd
 from app.core.patch import Patch
 from app.core.plan import Plan, render_plan_file
 from app.core.redaction import find_secrets
+from app.core.state_words import WORDS, Condition, condition_of
 from app.core.text import clip, count
 from app.github.base import CommentState, read_marker, up_to_marker
 from app.jobs.context import JobContext
@@ -103,28 +104,9 @@ def _text(plan: Plan | None) -> str:
     return _EMPTY_FIELD.sub("", render_plan_file(plan)) if plan else ""
 
 
-HEADLINES: Final[dict[JobState, str]] = {
-    "queued": "⏳ Queued",
-    "planning": "🧭 Making a plan",
-    "awaiting_approval": "✋ The plan is waiting for your approval",
-    "working": "🔧 Working on it",
-    "verifying": "🔬 Verifying the change",
-    "publishing": "📤 Publishing",
-    "paused": "⏸️ Paused",
-    "needs_input": "❓ A question before the work starts",
-    "pr_opened": "🚀 A draft pull request is open",
-    "pr_updated": "🚀 The pull request is up to date",
-    "answered": "💬 Answer",
-    "no_change": "🤷 Nothing was changed",
-    "verification_failed": "🔴 The change did not pass verification",
-    "limit_reached": "🛑 A limit was reached",
-    "stopped": "⏹️ Stopped",
-    "no_access": "🔒 No access",
-    "error": "💥 The job failed",
-}
-BROKEN_DRAFT: Final = "🔴 The draft did not pass the remaining tests"
-"""The headline if the remaining tests showed that a published change is broken."""
-SUCCEEDED: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated", "answered"})
+PLAN_SHOWN: Final[frozenset[Condition]] = frozenset({"awaiting_approval", "plan_waits"})
+"""What people see if the comment shows a plan that they may edit."""
+_PUBLISHED_OR_NOTHING: Final[frozenset[JobState]] = PUBLISHED | {"answered", "no_change"}
 ATTEMPT_SHOWN: Final[frozenset[JobState]] = frozenset({"verification_failed", "limit_reached", "paused"})
 """States whose comment shows the change that was not published."""
 _NO_CALLS: Final = Totals()
@@ -191,29 +173,32 @@ class StatusView:
         return self.result.plan if self.result else None
 
     @property
-    def planned_only(self) -> bool:
-        """True if the job only had to plan; the plan may be approved at any time."""
-        return self.state == "answered" and self.job.aim != "ask"
-
-    @property
-    def is_broken(self) -> bool:
-        """True if the rest of its suite showed that a published change is broken."""
-        verification = self.result.verification if self.result else None
-        return self.state in PUBLISHED and verification is not None and verification.verdict == "broken"
+    def condition(self) -> Condition:
+        """What people see of its state."""
+        return seen(self.job, self.state, self.result)
 
     @property
     def headline(self) -> str:
-        if self.planned_only:
-            return "🧭 A plan for your approval"
-        if self.state == "needs_input" and self.plan and len(self.plan.questions) > 1:
-            return "❓ Questions before the work starts"
-        return BROKEN_DRAFT if self.is_broken else HEADLINES[self.state]
+        return headline(self.job, self.state, self.result)
 
     @property
     def comment_state(self) -> CommentState:
-        shows_plan = self.state == "awaiting_approval" or self.planned_only
-        plan, aim = shows_plan and can_be_edited(self.plan), self.job_context.aim
+        plan, aim = self.condition in PLAN_SHOWN and can_be_edited(self.plan), self.job_context.aim
         return CommentState(state=self.state, run=self.run, plan=plan, aim=aim)
+
+
+def seen(job: Job, state: JobState, result: JobResult | None) -> Condition:
+    """What people see of a job in this state. Its comment is written once, when a plan of its own is the newest."""
+    verification = result.verification if result else None
+    broken = verification is not None and verification.verdict == "broken"
+    return condition_of(state, plan_waits=job.plan_mode == "only", broken=broken)
+
+
+def headline(job: Job, state: JobState, result: JobResult | None) -> str:
+    questions = result.plan.questions if result and result.plan else ()
+    if state == "needs_input" and len(questions) > 1:
+        return "❓ Questions before the work starts"
+    return WORDS[seen(job, state, result)].headline
 
 
 def render_status(view: StatusView) -> str:
@@ -253,15 +238,15 @@ def _render(view: StatusView, level: DetailLevel, attempt: str = "") -> str:
 def _details_of_state(view: StatusView, level: DetailLevel) -> Iterator[str]:
     """The details of this state."""
     result, reason = view.result, clip(view.reason, min(level.caps.text * 2, 800))
-    match view.state:
-        case "answered" if not view.planned_only:
+    match view.condition:
+        case "answered":
             yield prose(clip(result.summary, level.answer)) if result else ""
-        case "awaiting_approval" | "answered":
+        case "awaiting_approval" | "plan_waits":
             yield editable(view.plan, view.planned, level.caps)
         case "needs_input":
             questions = view.plan.questions if view.plan else ()
             yield bullets(questions, level.caps, numbered=len(questions) > 1) or inline(reason)
-        case "pr_opened" | "pr_updated" if result:
+        case "pr_opened" | "pr_updated" | "broken_draft" if result:
             yield from _published(view, result, level)
         case "error":
             yield f"{inline(reason)} (error {code_span(error_id(view))})" if reason else ""
@@ -277,7 +262,7 @@ def _details_of_state(view: StatusView, level: DetailLevel) -> Iterator[str]:
             yield inline(f"{reason} {queue}".strip())
     if result and result.hint and view.state in FINAL:
         yield inline(clip(result.hint, 400))
-    if view.draft and view.state in (FINAL | WAITING) - SUCCEEDED - {"no_change"}:
+    if view.draft and view.state in (FINAL | WAITING) - _PUBLISHED_OR_NOTHING:
         yield f"Draft (not verified yet): {view.draft}"
 
 
@@ -287,7 +272,7 @@ def unpublished_work(job: str, state: JobState, result: JobResult, kept: str) ->
         yield f"The agent says (unchecked):\n\n{quoted(clip(result.summary, 600))}"
     if result.compare:
         yield f"The change is on the branch {code_span(result.branch)}. [Open a pull request for it]({result.compare})."
-    if result.diff and state in (FINAL | {"paused"}) - SUCCEEDED - {"stopped", "no_change"}:
+    if result.diff and state in (FINAL | {"paused"}) - _PUBLISHED_OR_NOTHING - {"stopped"}:
         yield kept.format(job=job)
 
 
@@ -331,7 +316,7 @@ def _stage_names(view: StatusView) -> Iterator[tuple[str, int]]:
         yield "Plan", 1
     if view.job.plan_mode == "only":
         return
-    yield "Reproduction", len(HEADLINES)
+    yield "Reproduction", len(WORDS)
     yield ("Conflicts resolved" if view.job.conflicts else "Change"), 2
     yield "Verification", 3
     yield ("Pull request updated" if view.job_context.publish_target == "same_branch" else "Draft pull request"), 4
@@ -340,7 +325,7 @@ def _stage_names(view: StatusView) -> Iterator[tuple[str, int]]:
 def _plan_details(view: StatusView, caps: Caps) -> str:
     """The steps, folded; empty if they are shown for editing."""
     steps = plan_steps(view.plan, view.planned)
-    if not steps or view.planned_only or view.state in {"awaiting_approval", "needs_input"}:
+    if not steps or view.condition in PLAN_SHOWN or view.state == "needs_input":
         return ""
     listed = bullets(steps, caps, numbered=True)
     if view.state in FINAL or view.state in WAITING:  # otherwise its summary is shown next to its stage
@@ -362,8 +347,8 @@ def _recent_actions(view: StatusView, level: DetailLevel) -> str:
 def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
     """The commands that make sense now, each with what it is for."""
     is_question = view.job.aim == "ask"
-    match view.state:
-        case "awaiting_approval" | "answered" if not is_question:
+    match view.condition:
+        case "awaiting_approval" | "plan_waits":
             edited = " with the plan above, including your edits" if can_be_edited(view.plan) else ""
             yield "/agent approve", f"to start{edited}"
             if view.state == "awaiting_approval":
@@ -374,7 +359,7 @@ def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
             budget = " --budget +3" if view.waiting_for == "money" else ""
             yield f"/agent continue{budget}", "to start again" if view.run else "to resume the job"
             yield "/agent stop", "to stop the job"
-        case "pr_opened" | "pr_updated":
+        case "pr_opened" | "pr_updated" | "broken_draft":
             there = "" if view.job_context.publish_target == "same_branch" else "on the pull request "
             yield "/agent …", f"{there}to request changes"
             if _ci_waits(view):
@@ -489,7 +474,7 @@ def step_summary(
 ) -> str:
     """Markdown, with all text of people and models escaped. `repository` is the address for issue links, because a
     workflow's page does not link numbers. `kept`: where an unpublished change is."""
-    head = f"## {HEADLINES[state]}"
+    head = f"## {headline(job, state, result)}"
     issue = linked(job.task.issue.number, repository) if job.task.issue.number else ""
     subject = f"{issue} {inline(clip(job.task.issue.title, 200))}".strip()
     left = "\n\n".join(unpublished_work(job.id, state, result, kept)) if result else ""
@@ -597,7 +582,7 @@ def early_draft_effects(view: StatusView, draft: EffectStatus | None, *, posted:
         section = alert("IMPORTANT", _AT_WORK_TEXT)
         if over:
             what_now = _WHAT_NOW.get(view.state, "`/agent retry` on the issue starts again, in this draft.")
-            headline = f"**{HEADLINES[view.state]}.** Nothing here was verified."
+            headline = f"**{view.headline}.** Nothing here was verified."
             section = alert("WARNING", headline, inline(clip(view.reason, 400)), what_now)
         yield UpdateDraftStatus(section=section, close=view.state == "no_change")
 

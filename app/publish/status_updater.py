@@ -12,11 +12,12 @@ from datetime import datetime, timedelta
 
 from app.core.clock import in_utc
 from app.core.failpoints import failpoint
-from app.core.job import FINAL, PUBLISHED, WAITING, JobResult, JobState, ProgressKind
+from app.core.job import FINAL, PUBLISHED, WAITING, JobResult, ProgressKind
 from app.core.model_usage import dollars
+from app.core.state_words import WORDS, Condition
 from app.core.text import one_line, plain
 from app.core.verification import Verdict, Verification
-from app.github.base import CHECK, Conclusion, Reaction
+from app.github.base import CHECK, Conclusion
 from app.jobs.store import AFTER_REST, JobBlobs, JobQueries, JobStore, JobWithContext
 from app.llm.ledger import NEAR_CAP, Ledger
 from app.publish.effects import (
@@ -35,7 +36,6 @@ from app.publish.publisher import IsolatedLoop
 from app.publish.status_text import (
     ATTEMPT_SHOWN,
     KEPT_ON_SERVER,
-    SUCCEEDED,
     StatusView,
     early_draft_effects,
     early_key,
@@ -193,10 +193,8 @@ def status_effects(view: StatusView, posted_state: str, *, newest: bool = True) 
     if view.state in PUBLISHED and view.result and view.result.verification:
         yield _check(view, view.result, view.result.verification)
     if view.job.aim != "ask" and newest:
-        broken: JobState = "verification_failed" if view.is_broken else view.state
-        state: JobState = "awaiting_approval" if view.planned_only else broken
-        yield labels(state, view.job.task.prompt, again=posted_state == AFTER_REST)
-    if target is not None and (reaction := end_reaction(view.state)):
+        yield labels(view.condition, view.job.task.prompt, again=posted_state == AFTER_REST)
+    if target is not None and (reaction := WORDS[view.condition].reaction):
         yield AddReaction(target=target, content=reaction)
 
 
@@ -219,29 +217,15 @@ def notification(view: StatusView, channel: Channel) -> SendNotification:
     )
 
 
-def labels(state: JobState, prompt: str = "", *, again: bool = False) -> ChangeLabels:
-    """The labels for a state; all other labels stay. `prompt` is the job's, whose label is taken off too.
+def labels(condition: Condition, prompt: str = "", *, again: bool = False) -> ChangeLabels:
+    """The labels for a job of which this is seen; all others stay. `prompt` is the job's, whose label is taken off too.
 
     With `again`, the label that requests a job stays: by now it may request the next one.
     """
-    if state in SUCCEEDED:
-        there = "agent-done"
-    elif state in {"stopped", "no_change"}:
-        there = ""
-    elif state in FINAL or state in {"awaiting_approval", "paused"}:
-        there = "agent-needs-human"
-    else:
-        there = "agent-in-progress"
+    there = WORDS[condition].label
     ours = ("agent-in-progress", "agent-done", "agent-needs-human")
     requests = () if again else ("agent-fix", *((f"agent-fix:{prompt}",) if prompt else ()))
     return ChangeLabels(add=(there,) if there else (), remove=(*requests, *(name for name in ours if name != there)))
-
-
-def end_reaction(state: JobState) -> Reaction | None:
-    """The reaction to the request once the job has ended; a question of ours does not end it."""
-    if state not in FINAL or state == "needs_input":
-        return None
-    return "rocket" if state in SUCCEEDED else "confused"
 
 
 def _check(view: StatusView, result: JobResult, facts: Verification) -> WriteCheckRun:

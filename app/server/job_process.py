@@ -105,6 +105,7 @@ class ServerApprover(Approver):
         self._plans = PlanVersions(server_context.engine, server_context.clock)
         self._author_of_plan = (job_context.login or job_context.trigger) if inputs.job.plan_file else AGENT
         self._inputs = inputs
+        self.approved = bool(self._messages.since(inputs.job.id, 0, "approve"))
 
     async def keep_plan(self, plan: Plan) -> None:
         await asyncio.to_thread(self._plans.record, self._inputs.job.id, plan, self._author_of_plan)

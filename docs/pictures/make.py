@@ -20,7 +20,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from app.publish.status_text import HEADLINES
+from app.core.state_words import WORDS
 
 HERE = Path(__file__).parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -89,7 +89,7 @@ def comment(
 def issue(told: Words, titles: Mapping[int, str]) -> str:
     """Labelled, picked up, at work."""
     about = told["fixed"]["issue"]
-    state = next(each for each in told["fixed"]["states"] if HEADLINES["working"] in each["comments"][0]["body"])
+    state = next(each for each in told["fixed"]["states"] if WORDS["working"].headline in each["comments"][0]["body"])
     status = state["comments"][0]
     return (
         f'<h1 class="title">{html.escape(about["title"])} <span>#{about["number"]}</span></h1>'

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.publish.status_text import HEADLINES
+from app.core.state_words import WORDS
 from tests.support.conversation_model import ConversationModel, ModelQuestion, called, planned, submitted
 from tests.support.emulate.github import EmulatedGitHub, Repository, emulated_github
 from tests.support.emulate.person import InlineComment
@@ -193,7 +193,7 @@ def fixed(scenario: RecordedScenario, thoughts: Thoughts) -> dict[str, Any]:
     title, _, body = (DEMO / "issue.md").read_text().partition("\n\n")
     number = scenario.ada.open_issue(title.removeprefix("# "), body)
     scenario.grace.label(number, "agent-fix")
-    states = scenario.watch(number, scenario.says(number, HEADLINES["working"], "Recent actions"), "the work")
+    states = scenario.watch(number, scenario.says(number, WORDS["working"].headline, "Recent actions"), "the work")
     thoughts.recorded.told.set()
     scenario.watch(number, scenario.says(number, "🚀"), "the end of it")
     states += scenario.watch(

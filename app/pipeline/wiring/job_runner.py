@@ -93,6 +93,8 @@ class Approver(ABC):
     forget = "/agent forget"
     """The command by which they delete a lesson."""
     user_messages: UserMessages = NoUserMessages()
+    approved = False
+    """True if they had approved the plan when this process began."""
 
     @abstractmethod
     async def keep_plan(self, plan: Plan) -> None:
@@ -290,6 +292,7 @@ class JobRunner:
             progress=self.progress,
             plan=self._plan,
             approve=self.approver.approve,
+            approved=self.approver.approved,
             assignment=self.prompts.assignment,
             open_work=self.workspaces.work,
             export=self.workspaces.export,

@@ -15,6 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from app.core.job import FINAL, JobState
 from app.core.plan import Plan
+from app.core.state_words import Group, in_group
 from app.core.text import plain
 from app.core.verification import Verdict
 from app.jobs.accounts import ApiCaller
@@ -104,8 +105,8 @@ class LogStreams:
                     return
                 if len(lines) == MAX_LINES:  # there may be more
                     continue
-                name, group = formatting.job_state(listed), formatting.group_of(listed.state)
-                state = {"state": listed.state, "name": name, "group": group}
+                words = listed.words
+                state = {"state": listed.state, "name": words.name, "group": words.group, "kind": words.kind}
                 if (new_state := json.dumps(state)) != last_state:
                     last_state = new_state
                     yield f"event: state\ndata: {new_state}\n\n"
@@ -170,7 +171,6 @@ Writer = Annotated[ApiCaller, Security(caller, scopes=["write"])]
 Admin = Annotated[ApiCaller, Security(caller, scopes=["admin"])]
 Parts = Annotated[ApiParts, Depends(_parts)]
 JobName = Annotated[str, Path(alias="job", pattern=ID, description="The job's id.")]
-JobGroup = Literal["active", "waiting", "done", "ended"]
 Offset = Annotated[int, Query(ge=0, le=2**31 - 1, description="The `seq` of the last line that is known.")]
 LastEvent = Annotated[
     str, Header(alias="Last-Event-ID", pattern="^[0-9]{0,9}$", description="Counts instead of `offset`.")
@@ -233,13 +233,13 @@ def list_jobs(
     parts: Parts,
     repository: Annotated[RepositoryName | None, Query()] = None,
     number: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="Of the issue or pull request.")] = None,
-    state: Annotated[JobState | JobGroup | None, Query(description="A state, or a group of states.")] = None,
+    state: Annotated[JobState | Group | None, Query(description="A state, or a group of states.")] = None,
     verdict: Annotated[Verdict | None, Query()] = None,
     before: Annotated[str | None, Query(pattern=ID)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> models.JobListBody:
     job_filter = JobFilter(
-        states=formatting.states_of(state or ""),
+        states=in_group(state or ""),
         named=repository or "",
         number=number,
         verdict=verdict or "",
@@ -450,6 +450,9 @@ def _listed(job: JobSummary) -> dict[str, Any]:
     """The fields of a ListedJob: most have the same name."""
     same = {name: value for name, value in asdict(job).items() if name in models.ListedJob.model_fields}
     return same | {
+        "status": job.words.name,
+        "group": job.words.group,
+        "needs_you": job.words.needs_you,
         "aim": job.aim or "fix",
         "requested_by": job.login,
         "verdict": job.verdict or None,

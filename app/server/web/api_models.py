@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from app.core.job import MAX_ATTEMPTS, JobState, ProgressKind
 from app.core.model_usage import DOLLAR, MicroUSD
+from app.core.state_words import Group
 from app.core.task import TaskKind
 from app.core.verification import Verdict, Verification
 
@@ -198,6 +199,9 @@ class QueuePosition(ApiBody):
 class ListedJob(ApiBody):
     id: JobId
     state: JobState
+    status: str = Field(description="The state in words, as on all pages.", examples=["waiting for approval"])
+    group: Group
+    needs_you: bool = Field(description="It goes on only if a person decides something.")
     reason: str
     repository: str
     number: int | None

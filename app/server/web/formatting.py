@@ -4,40 +4,34 @@ from datetime import UTC, datetime
 from typing import Final, cast
 from urllib.parse import quote
 
-from app.core.job import FINAL, WAITING, JobState
+from app.core.state_words import NEXT_STEP, WORDS, Condition, StateWords
 from app.core.text import one_line, plain
 from app.jobs.queries import JobSummary
-
-ACTIVE: Final[frozenset[JobState]] = frozenset({"planning", "working", "verifying", "publishing"})
-WAITS: Final[frozenset[JobState]] = WAITING | {"queued"}
-"""For people, for its turn, for money or for another pull request."""
-DONE: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated", "answered", "no_change"})
-ENDED: Final[frozenset[JobState]] = FINAL - DONE - WAITS
-"""Without what was asked for: stopped, failed, out of money."""
-GROUPS: Final = {"active": ACTIVE, "waiting": WAITS, "done": DONE, "ended": ENDED}
 
 MAX_CHARACTERS = 20_000
 """Of one text on a page; a longer one is cut and says so."""
 
 
-def group_of(state: str) -> str:
-    return next((name for name, states in GROUPS.items() if state in states), "ended")
+def words(state: str) -> StateWords:
+    """A state in words, for what is shown without its job."""
+    return WORDS[cast("Condition", state)]
 
 
-def states_of(name: str) -> tuple[JobState, ...]:
-    """The states of a group, or the one state of this name; none for an empty name."""
-    return tuple(GROUPS.get(name, ())) or ((cast("JobState", name),) if name else ())
+def next_step(condition: Condition) -> str:
+    """What people can do about a job that waits for them."""
+    return NEXT_STEP.get(condition, "")
 
 
-def state_name(state: str) -> str:
-    return {"pr_opened": "pull request opened", "pr_updated": "pull request updated"}.get(
-        state, state.replace("_", " ")
-    )
+def tone(job: JobSummary) -> str:
+    """The colour of what is said about a job: by its outcome, if it has one."""
+    kind = job.words.kind
+    if kind == "done":
+        return {"proved": "done", "tested": "done", "unproved": "needs_you"}.get(job.verdict, "")
+    return kind if kind in {"failed", "needs_you"} else ""
 
 
-def job_state(job: JobSummary) -> str:
-    """The name of a job's state; a job from the command line makes a branch, not a pull request."""
-    return "branch made" if job.state == "pr_opened" and not job.url else state_name(job.state)
+def aim_name(aim: str) -> str:
+    return aim.replace("_", " ")
 
 
 EFFECT_NAMES: Final = {
@@ -58,19 +52,6 @@ def effect_name(kind: str) -> str:
 
 def effect_state(state: str) -> str:
     return EFFECT_STATES.get(state, state)
-
-
-NEXT_STEP: Final = {
-    "awaiting_approval": "Someone with write access can edit and approve it here, or comment `/agent approve` on "
-    "GitHub.",
-    "needs_input": "Someone with write access can answer here, or comment `/agent` and the answer on GitHub.",
-    "paused": "Someone with write access can continue it here, or comment `/agent continue --budget +3` on GitHub.",
-}
-"""What people can do about a job that waits for them."""
-
-
-def next_step(state: str) -> str:
-    return NEXT_STEP.get(state, "")
 
 
 def line(text: str) -> str:

@@ -36,6 +36,7 @@ from app.core.plan import (
     plan_from_fields,
     render_plan_file,
 )
+from app.core.state_words import GROUP_NAMES, WORDS, in_group
 from app.core.text import plain
 from app.core.verification import Verdict
 from app.jobs.job_actions import JobActions, UnknownJob, WrongState, may_be_approved
@@ -49,13 +50,11 @@ from app.server.web.access import visitor_of
 from app.server.web.api_models import micro
 from app.server.web.sign_in import Visitor, client_of, form_fields, single_fields
 
-STATES: Final[tuple[str, ...]] = (
-    *sorted(formatting.ACTIVE),
-    *sorted(formatting.WAITS),
-    *sorted(formatting.DONE | formatting.ENDED),
-)
+STATES: Final[Mapping[str, str]] = {words.name: state for state, words in reversed(WORDS.items())}
+"""The state that stands for all with the same name, by that name."""
 VERDICTS: Final[tuple[str, ...]] = get_args(Verdict)
 SORTS: Final[Mapping[str, str]] = {
+    "needs_you": "Those that need you first",
     "newest": "Newest first",
     "oldest": "Oldest first",
     "changed": "Last changed first",
@@ -75,34 +74,32 @@ class ListQuery:
     q: str = ""
     since: str = ""
     until: str = ""
-    sort: SortOrder = "newest"
+    sort: SortOrder = "needs_you"
     page: int = 1
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> "ListQuery":
         state, verdict, sort, page = (query.get(name, "") for name in ("state", "verdict", "sort", "page"))
         return cls(
-            state=state if state in formatting.GROUPS or state in STATES else "",
+            state=state if in_group(state) else "",
             repository=query.get("repository", "")[:300],
             person=query.get("person", "").strip().removeprefix("@")[:100],
             verdict=verdict if verdict in VERDICTS else "",
             q=query.get("q", "").strip()[:200],
             since=_day(query.get("since", "")),
             until=_day(query.get("until", "")),
-            sort=sort if sort in get_args(SortOrder) else "newest",  # type: ignore[arg-type]  # it was just looked up
+            sort=sort if sort in get_args(SortOrder) else "needs_you",  # type: ignore[arg-type]  # it was just looked up
             page=min(int(page), MAX_PAGE) if page.isascii() and page.isdigit() and len(page) < 16 and int(page) else 1,
         )
 
     @property
     def filters(self) -> bool:
         """True if anything is filtered."""
-        return replace(self, sort="newest", page=1) != ListQuery()
+        return replace(self, sort="needs_you", page=1) != ListQuery()
 
     def job_filter(self, repository: int | None, visible: frozenset[int] | None) -> JobFilter:
         since, until = (date.fromisoformat(day) if day else None for day in (self.since, self.until))
-        return JobFilter(
-            formatting.states_of(self.state), repository, self.person, self.verdict, self.q, since, until, visible
-        )
+        return JobFilter(in_group(self.state), repository, self.person, self.verdict, self.q, since, until, visible)
 
     def address(self, **changes: str | int) -> str:
         """The URL of the same list with some values changed; it begins at the first page unless told."""
@@ -111,7 +108,7 @@ class ListQuery:
         return f"/?{urlencode(given)}" if given else "/"
 
 
-_IMPLIED: Final = {("sort", "newest"), ("page", 1)}
+_IMPLIED: Final = {("sort", "needs_you"), ("page", 1)}
 
 
 def _day(text: str) -> str:
@@ -285,7 +282,6 @@ class DashboardPages:
             repositories.setdefault(chosen, wanted)
         job_filter = list_query.job_filter(chosen, visitor.visible)
         counts = self._overview.counts(job_filter)
-        groups = {name: sum(counts.get(state, 0) for state in states) for name, states in formatting.GROUPS.items()}
         listed = self._overview.page(job_filter, list_query.sort, list_query.page)
         return self.render(
             "jobs.html",
@@ -293,7 +289,8 @@ class DashboardPages:
             list_query=list_query,
             listed=listed,
             why=self._server_context.operations.why_waiting([job.id for job in listed.jobs if job.state == "queued"]),
-            groups=groups,
+            counts=counts,
+            groups=GROUP_NAMES,
             total=sum(counts.values()),
             states=STATES,
             verdicts=VERDICTS,

@@ -3,8 +3,10 @@
 import asyncio
 
 from app.config.repository import DIRECTORY, own_prompt_names
+from app.core.job import JobResult
 from app.jobs.store import JobQueries, JobWithContext
 from app.publish import replies
+from app.publish.status_text import seen
 from app.triggers.commands import COMMAND_HELP
 from app.triggers.decisions import TriggerAnswer
 from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome, newest_job_or_question, status_address
@@ -20,7 +22,8 @@ async def _run(call: CommandCall) -> Outcome:
     if job is None:
         return TriggerAnswer("reply no_job", replies.no_job())
     address = await asyncio.to_thread(status_address, job.job.id, call.stores)
-    text = replies.status(job.job.id, job.row.state, job.row.reason, address)
+    condition = seen(job.job, job.row.state, JobResult.read(job.row.result))
+    text = replies.status(job.job.id, condition, job.row.reason, address)
     return TriggerAnswer(f"status {job.job.id}", text)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from app.action.publish import RUNNER, follow, is_over, post_once, replaced, runner_ended, show_progress
 from app.config.workflow import workflow_from
-from app.publish.status_text import HEADLINES
+from app.core.state_words import WORDS
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.publisher_harness import PublisherHarness
 
@@ -30,7 +30,7 @@ async def test_comment_is_edited_while_the_job_works_and_no_more_once_it_waits(
         harness.store.enter(made.id, next(states))  # type: ignore[arg-type]
 
     await follow(post, lambda: is_over(harness.job_queries.get(made.id)), every=0.0, look=0.0)
-    assert shown == ["### ⏳ Queued", "### 🧭 Making a plan", f"### {HEADLINES['working']}"]
+    assert shown == ["### ⏳ Queued", "### 🧭 Making a plan", f"### {WORDS['working'].headline}"]
     assert is_over(harness.job_queries.get("nobody"))
 
 

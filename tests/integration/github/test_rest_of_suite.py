@@ -1,10 +1,10 @@
 """The rest of a long suite on GitHub: body, check run, comment and label say that it runs, and then what it showed."""
 
 from app.core.job import Job, JobResult
+from app.core.state_words import WORDS
 from app.core.verification import RestOfSuite, TestCount
 from app.jobs.queue import MAX_CRASHES
 from app.publish.effects import UpdateVerdict
-from app.publish.status_text import BROKEN_DRAFT
 from app.verify.verdict import with_verdict
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.world import Check, Issue
@@ -88,7 +88,7 @@ async def test_a_test_that_newly_fails_makes_the_verdict_broken_everywhere(
     assert result.verification is not None
     assert result.verification.verdict == "broken"
     (comment,) = (each for each in harness.comments() if "**Broken.**" in each)
-    assert comment.startswith(f"### {BROKEN_DRAFT}\n")
+    assert comment.startswith(f"### {WORDS['broken_draft'].headline}\n")
     assert "agent-needs-human" in fake_github.issue.labels
     assert "agent-done" not in fake_github.issue.labels
     assert len(fake_github.repo.pulls) == 1

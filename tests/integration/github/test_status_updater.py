@@ -15,7 +15,7 @@ from app.llm.base import Usage
 from app.llm.sql_ledger import SqlLedger
 from app.publish.outbox import MAX_EFFECTS
 from app.publish.status_text import read_plan
-from app.publish.status_updater import end_reaction, labels
+from app.publish.status_updater import labels
 from tests.support.github.fake import FakeGitHubSetup, make_fake_github
 from tests.support.github.world import Pull
 from tests.support.publisher_harness import PublisherHarness
@@ -259,10 +259,3 @@ def test_each_state_has_one_label_of_ours_at_most(state: JobState) -> None:
     assert set(effect.add).isdisjoint(effect.remove)
     assert "agent-fix" in effect.remove
     assert len({*effect.add, *effect.remove}) == 4
-
-
-def test_reactions_come_last() -> None:
-    found = {state: end_reaction(state) for state in STATES}
-    assert {state for state, emoji in found.items() if emoji == "rocket"} == {"pr_opened", "pr_updated", "answered"}
-    assert found["needs_input"] is found["working"] is found["paused"] is None
-    assert found["error"] == "confused"

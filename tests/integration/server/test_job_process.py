@@ -227,6 +227,8 @@ async def test_a_plan_waits_for_its_approval_and_goes_on_with_the_edited_one(tmp
         assert site.server_context.queue.resume(row.job.id)
         row = await site.until(is_handed_over)
     assert row.epoch == 2
+    entered = [line.text for line in site.server_context.job_store().progress_since("job1") if line.kind == "state"]
+    assert entered.count("planning") == 1, "approved work is not planned again"
 
 
 async def test_a_job_at_a_limit_is_paused_and_goes_on_with_a_higher_one(tmp_path: Path) -> None:

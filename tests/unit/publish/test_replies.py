@@ -59,5 +59,5 @@ def test_unclear_command_gets_a_suggestion_and_the_command_list() -> None:
 def test_status_reply_shows_the_state_and_a_link() -> None:
     link = "https://forge.example/ada/sample/issues/1#issuecomment-5"
     text = replies.status("t1x9", "working", "", link)
-    assert text == f"Job `t1x9` is running.\n\nSee [its status]({link}).\n"
+    assert text == f"Job `t1x9` is working.\n\nSee [its status]({link}).\n"
     assert replies.status("t1x9", "stopped", "Stopped by ada.") == ("Job `t1x9` was stopped.\n\nStopped by ada.\n")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.agent.stop_rules import AgentOutcome, check_budget
-from app.core.job import FINAL, Budget, Job, JobResult, JobState
+from app.core.job import Budget, Job, JobResult, JobState
 from app.core.model_usage import ModelNames, Totals
 from app.core.plan import Plan, parse_plan_file, render_plan
 from app.jobs.context import JobContext
@@ -18,7 +18,6 @@ from app.jobs.store import ProgressRow
 from app.publish.effects import MAX_BODY, MAX_COMMENT
 from app.publish.status_text import (
     ATTEMPT_SHOWN,
-    HEADLINES,
     KEPT_IN_RECORD,
     KEPT_ON_SERVER,
     NOT_KEPT,
@@ -329,11 +328,6 @@ def test_a_comment_is_never_too_long(state: JobState) -> None:
         made = render_status(hostile(filling * 3_000, state))
         assert len(made) <= (MAX_BODY if state in ATTEMPT_SHOWN else MAX_COMMENT)
         assert made.endswith("</sub>\n"), "nothing was cut off"
-
-
-def test_every_state_has_a_headline() -> None:
-    assert set(HEADLINES) == set(STATES)
-    assert set(WORKING).isdisjoint(FINAL)
 
 
 def test_workflow_comment_offers_only_working_commands() -> None:

@@ -58,9 +58,11 @@ async def seen(here: WebClient, path: str, status: int = 200) -> ParsedPage:
     return ParsedPage(await here.page(path, status))
 
 
-async def test_the_list_shows_the_newest_jobs_first_with_who_asked_and_what_it_cost(here: WebClient) -> None:
+async def test_the_list_shows_jobs_that_need_a_person_first_with_who_asked_and_what_it_cost(here: WebClient) -> None:
     page = await seen(here, "/")
-    assert page.jobs == [f"seed{number:02}" for number in range(22, -1, -1)]
+    needed = [16, 15, 14]
+    others = [number for number in range(22, -1, -1) if number not in needed]
+    assert page.jobs == [f"seed{number:02}" for number in (*needed, *others)]
     for word in ("Invoice totals are a cent too low", "octo-org/invoices#115", "grace-hopper", "$4.86", "of $5.00"):
         assert word in page.text
     assert "No delays" in page.text
@@ -92,7 +94,7 @@ async def test_list_and_page_show_model_and_runner(here: WebClient) -> None:
 async def test_the_list_is_filtered_by_state_and_repository(here: WebClient) -> None:
     assert (await seen(here, "/?state=paused")).jobs == ["seed14"]
     waiting = await seen(here, "/?state=waiting")
-    assert waiting.jobs == ["seed21", "seed20", "seed16", "seed15", "seed14"]
+    assert waiting.jobs == ["seed16", "seed15", "seed14", "seed21", "seed20"]
     assert next(tile for tile in waiting.all("a") if tile.get("aria-current"))["href"] == "/?state=waiting"
     mine = await seen(here, "/?repository=ada%2Fsample&state=done")
     assert mine.jobs
@@ -152,7 +154,8 @@ async def test_the_list_is_searched_and_filtered(here: WebClient, query: str, fo
 async def test_the_list_is_sorted_and_keeps_its_filter_while_paging(here: WebClient) -> None:
     everything = (await seen(here, "/")).jobs
     oldest = await seen(here, "/?sort=oldest")
-    assert oldest.jobs == everything[::-1]
+    assert oldest.jobs == sorted(everything)
+    assert (await seen(here, "/?sort=newest")).jobs == oldest.jobs[::-1]
     assert (await seen(here, "/?sort=cost")).jobs[0] == "seed14"
     here.receiving.job_store().enter("seed03", "working")
     assert (await seen(here, "/?sort=changed")).jobs[0] == "seed03"

@@ -54,7 +54,7 @@ if (log && log.dataset.events) {
     const state = JSON.parse(event.data);
     const badge = document.getElementById("state");
     badge.textContent = state.name;
-    badge.className = `badge ${state.group} ${state.state}`;
+    badge.className = `badge ${state.kind}`;
     document.getElementById("live").textContent = "live · ";
     refresh();
   };
