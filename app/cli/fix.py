@@ -40,7 +40,7 @@ from app.core.plan import parse_plan_file
 from app.core.task import MAX_ISSUE_BODY, AllowedPath, Issue, KindDecision, Task, TaskKind, TaskSignals, kind_of
 from app.core.text import image_addresses
 from app.jobs.store import JobBlobs, JobStore
-from app.pipeline.lessons.recall import failed_attempts
+from app.pipeline.failed_attempts import failed_attempts
 from app.repo.git_command import Git
 from app.repo.git_store import GitStore
 from app.repo.inspection import (

@@ -12,7 +12,7 @@ from app.core.errors import AgentFixError, ExitCode
 from app.core.lessons import MAX_REMEMBERED, Lesson, LessonDraft
 from app.core.text import count
 from app.jobs.lessons import SqlLessonStore
-from app.pipeline.lessons.learning import LessonRefusedError, check_remembered
+from app.pipeline.lessons import LessonRefusedError, check_lesson
 from app.repo.inspection import top_level
 
 YOU = "you"
@@ -43,7 +43,7 @@ def _list(lessons: SqlLessonStore, arguments: argparse.Namespace) -> None:
 
 def _remember(lessons: SqlLessonStore, arguments: argparse.Namespace) -> None:
     try:
-        draft = LessonDraft(text=check_remembered(" ".join(arguments.text)), kind="remembered", author=YOU)
+        draft = LessonDraft(text=check_lesson(" ".join(arguments.text)), kind="remembered", author=YOU)
     except LessonRefusedError as refused:
         raise AgentFixError(f"Not remembered. {refused}") from None
     lesson = lessons.remember(draft, f"terminal:{token_hex(8)}")

@@ -6,6 +6,7 @@ more to import, and each role may read only its own variables.
 
 import base64
 import binascii
+import logging
 import os
 import re
 import sys
@@ -50,6 +51,8 @@ from app.core.errors import AgentFixError, ConfigError, OutputError
 from app.core.model_usage import DOLLAR, ModelNames
 from app.core.redaction import looks_random
 from app.core.sandbox_names import SANDBOXES
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 MAX_DIGITS = 19
@@ -147,17 +150,20 @@ class VariableReader:
         return self._wrong(name, path, message, f"Set it to a {kind}'s path.")
 
     def lessons(self, name: str) -> str:
-        """How lessons of earlier jobs are searched: `fts`, `embedding:MODEL`, `chroma:PATH`, or `off`."""
+        """How lessons of earlier jobs are searched: `fts`, `chroma:PATH`, or `off`."""
         value = self.text(name, "fts")
         how, _, what = value.partition(":")
-        if value in {"fts", "off"} or (how == "embedding" and what.strip()):
+        if value in {"fts", "off"}:
             return value
+        if how == "embedding" and what.strip():  # until 0.2
+            logger.warning("%s: embedding models are no longer used; lessons are searched by their words.", name)
+            return "fts"
         if how == "chroma" and what.strip():
             try:
                 return f"chroma:{Path(what.strip()).expanduser().absolute()}"
             except RuntimeError:  # for an unknown user's home directory
                 pass
-        hint = "Set it to fts, embedding:MODEL, chroma:PATH or off."
+        hint = "Set it to fts, chroma:PATH or off."
         return self._wrong(name, "fts", f"is {value[:60]!r}.", hint)
 
     def checked(self, name: str, rule: Callable[[str], str]) -> str:
@@ -396,7 +402,7 @@ class Settings:
     e2b_template: str = ""
     """What E2B's machines are made of; empty for E2B's own template."""
     lessons: str = "fts"
-    """How lessons of earlier jobs are searched: `fts`, `embedding:MODEL`, `chroma:PATH`, or `off`."""
+    """How lessons of earlier jobs are searched: `fts`, `chroma:PATH`, or `off`."""
     defaults: OperatorDefaults = NO_DEFAULTS
     """For keys that repositories do not set, and for those that they cannot (`app.config.repository`)."""
     failpoint: str = ""

@@ -1,6 +1,6 @@
 """Lessons that earlier jobs learned about a repository: facts with a supporting line of code and an expiry date.
 
-facts of a job ─► learning ─► admitting ─► Lessons ─► recalling (ranked, re-checked) ─► the next job's brief
+an agent's facts ─► those that a line supports ─► lessons ─► the most similar, checked again ─► the next job's brief
 """
 
 import hashlib
@@ -26,11 +26,9 @@ MAX_LEARNED: Final = 100
 """Lessons that jobs learned, per repository; beyond that the least used and oldest is deleted."""
 MAX_REMEMBERED: Final = 50
 """Lessons that people wrote, per repository; more are refused, because only people delete them."""
-MAX_PER_JOB: Final = 5
 
-HARNESS: Final = "harness"
 AGENT: Final = "agent"
-"""Authors that are not people."""
+"""The author that is not a person; `harness` in rows of 0.1."""
 
 
 class Citation(Record):
@@ -69,7 +67,7 @@ class Lesson(Record):
     job: str = ""
     """The job that learned it; empty for lessons written by people."""
     author: str
-    """`harness`, `agent`, or the login of the person who wrote it."""
+    """`agent`, or the login of the person who wrote it."""
     created: datetime
     expires: datetime
     uses: int = 0

@@ -1,6 +1,6 @@
 """The lessons of one repository in the database; every statement is restricted to that repository."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -74,7 +74,7 @@ class SqlLessonStore:
 
     def forget(self, number: int, key: str) -> bool:
         """Delete a lesson; False if there was none. A repeated call with the same key returns the same answer."""
-        nothing = {"text": "", "citation": None, "author": "", "vector": None, "vector_of": ""}
+        nothing = {"text": "", "citation": None, "author": ""}
         until = self._now() + FORGOTTEN_LIVES
         with writing(self._engine) as db:
             row = db.execute(lessons.select().where(self._own, lessons.c.number == number)).first()
@@ -120,18 +120,6 @@ class SqlLessonStore:
             db.execute(used.values(uses=lessons.c.uses + 1))
         return tuple(shown)
 
-    def vectors(self, model: str) -> dict[int, bytes]:
-        """Vectors by lesson number, for the lessons that this model has embedded."""
-        query = sa.select(lessons.c.number, lessons.c.vector).where(self._own, lessons.c.vector_of == model)
-        with self._engine.connect() as db:
-            return {row.number: bytes(row.vector) for row in db.execute(query) if row.vector is not None}
-
-    def store_vectors(self, model: str, found: Mapping[int, bytes]) -> None:
-        with writing(self._engine) as db:
-            for number, vector in found.items():
-                this = lessons.update().where(self._own, lessons.c.number == number, ~lessons.c.forgotten)
-                db.execute(this.values(vector=vector, vector_of=model))
-
     # Within a transaction.
 
     def _now(self) -> float:
@@ -170,8 +158,6 @@ class SqlLessonStore:
         row = self._row(draft)
         same = there.text.casefold() == draft.text.casefold()
         fresh = {name: row[name] for name in (("expires_at", "citation") if same else row)}
-        if not same:
-            fresh |= {"vector": None, "vector_of": ""}
         db.execute(lessons.update().where(self._own, lessons.c.number == there.number).values(fresh))
 
     def _row(self, draft: LessonDraft) -> dict[str, Any]:

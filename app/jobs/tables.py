@@ -153,13 +153,12 @@ lessons = sa.Table(
     sa.Column("expires_at", sa.Double, nullable=False),
     sa.Column("forgotten", sa.Boolean, nullable=False, default=False),
     sa.Column("uses", sa.Integer, nullable=False, default=0),
-    sa.Column("vector", sa.LargeBinary),
     sa.Column("vector_of", sa.String(160), nullable=False, default=""),
     sa.Index("ix_lessons_topic", "repository", "topic", unique=True),
 )
 """`repository` is the forge's number of it, or the digest of a path of this machine. `key` is of what was said last:
 to remember, or to forget. A forgotten lesson keeps its topic and nothing else until it expires, so that it is not
-learned again. `vector` is the text in the terms of the model `vector_of`. Times in seconds since 1970.
+learned again. `vector_of` is unused, and there for programs of 0.1. Times in seconds since 1970.
 """
 
 lesson_numbers = sa.Table(

@@ -19,11 +19,11 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from http.client import HTTPException
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import unquote, urlsplit
 
-from app.core.model_usage import DOLLAR, MicroUSD, Reasoning
+from app.core.model_usage import DOLLAR, Reasoning
 from app.core.tracing import span
 from app.llm.base import (
     FIELDS,
@@ -39,8 +39,7 @@ from app.llm.base import (
 )
 from app.llm.chat_format import ChatDialect, StreamAssembly, may_think, request_body, usage_of
 from app.llm.errors import ModelError, classify, read
-from app.llm.ledger import Ledger
-from app.llm.prices import MILLION, Price, cost_of, dollars
+from app.llm.prices import Price, cost_of, dollars
 from app.llm.providers import (
     OLLAMA,
     PROVIDERS,
@@ -420,67 +419,6 @@ class _ParameterRefusedError(Exception):
     def __init__(self, dialect: ChatDialect) -> None:
         super().__init__(dialect)
         self.dialect = dialect
-
-
-_EMBEDDING_SECONDS: Final = 30.0
-"""A job waits no longer for it: it can do without."""
-CALL: Final = "lessons.embedding"
-_BYTES_PER_TOKEN = 3
-
-
-class Embedding:
-    """One model by its LiteLLM name; keys and endpoints by the names LiteLLM knows. Raises only ModelError."""
-
-    def __init__(
-        self, name: str, *, environment: Mapping[str, str], ledger: Ledger, price: Price | None = None
-    ) -> None:
-        self._route = route(name, environment)
-        self._environment = environment
-        self._ledger = ledger
-        self._own_price = price
-
-    async def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """A vector for each text, in one request. Raises BudgetError if the job's money does not suffice."""
-        check_environment(self._route, self._environment)
-        library = await asyncio.wrap_future(load())
-        tokens = sum(len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN + 1 for text in texts)
-        worst = self._price(library.litellm, tokens)
-        if_lost = Usage(prompt_tokens=tokens, cost=worst, estimated=True)
-        await asyncio.to_thread(self._ledger.reserve, CALL, worst, if_lost=if_lost)
-        arguments: dict[str, Any] = {"model": self._route.name, "input": list(texts)}
-        arguments |= {"timeout": _EMBEDDING_SECONDS, "max_retries": 0}
-        arguments |= self._route.connection
-        try:
-            async with asyncio.timeout(_EMBEDDING_SECONDS):
-                answer = await library.litellm.aembedding(**arguments)
-            vectors = [
-                list(map(float, each["embedding"])) for each in sorted(answer.data, key=lambda each: each["index"])
-            ]
-        except (TimeoutError, library.openai.OpenAIError, library.httpx.HTTPError, *UNUSUAL_BODIES) as error:
-            found = _classified(error, self._route, self._environment)
-            lost = found.reason in LOST
-            await asyncio.to_thread(self._ledger.book, CALL, if_lost if lost else Usage())
-            raise found from error
-        used = getattr(answer.usage, "prompt_tokens", 0) or tokens
-        usage = Usage(prompt_tokens=used, cost=self._price(library.litellm, used))
-        await asyncio.to_thread(self._ledger.book, CALL, usage)
-        if len(vectors) != len(texts):
-            raise ModelError(
-                f"{self._route.name} returned {len(vectors)} vectors for {len(texts)} texts.",
-                kind="give_up",
-                reason="bad_response",
-            )
-        return vectors
-
-    def _price(self, litellm: Any, tokens: int) -> MicroUSD:
-        """The operator's price, or the one in LiteLLM's list; 0 for a model that is not in it."""
-        if self._own_price is not None:
-            return dollars(tokens * self._own_price.input / MILLION)
-        try:
-            cost = litellm.cost_per_token(model=self._route.name, prompt_tokens=tokens, call_type="aembedding")
-        except (litellm.exceptions.ModelNotMappedError, *UNUSUAL_BODIES):
-            return 0
-        return dollars(sum(cost))
 
 
 class LiteLLMRawCall:

@@ -64,7 +64,7 @@ SpecifyStep = Callable[[str, Sequence[QuestionAnswers]], Awaitable[Specification
 """(the calls' key, people's answers) → the independent test author's frozen tests; the work of one durable step."""
 
 
-LearnStep = Callable[[BaselineResult, Sequence[VerifiedPatch], Submission | None], Awaitable[str]]
+LearnStep = Callable[[VerifiedPatch, Submission | None], Awaitable[str]]
 """Stores the lessons of a published change; returns a note for people, or an empty text."""
 
 
@@ -241,7 +241,7 @@ async def _work(
         services.progress.report("state", "publishing")
         publish = partial(services.publish, chosen.verified[-1].patch, result.summary)
         published = await journal.step("publish", PublishedChange, publish)
-        learned = await services.learn(await prepared.base.result(), chosen.verified, chosen.submission)
+        learned = await services.learn(chosen.verified[-1], chosen.submission)
         notes = (*result.notes, *filter(None, (learned,)))
         result = result.model_copy(update={**dict(published), "notes": notes})
     return result

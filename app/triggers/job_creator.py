@@ -44,7 +44,7 @@ from app.github.reader import RepositoryReader
 from app.jobs.context import JobAim, JobContext, PublishTarget
 from app.jobs.queue import ORDINARY, URGENT
 from app.jobs.store import JobQueries, JobWithContext
-from app.pipeline.lessons.recall import failed_attempts
+from app.pipeline.failed_attempts import failed_attempts
 from app.publish import replies
 from app.publish.body_edits import holds_commits_of_a_fork
 from app.publish.effects import AddReaction

@@ -89,7 +89,6 @@ def test_another_repository_knows_nothing_of_it(store: SqlLessonStore, engine: E
     assert other.forget(lesson.number, "k") is False
     other.remove_outdated([lesson.number])
     assert other.lessons_shown_to("j2") is None
-    assert other.vectors("m") == {}
     assert texts(store) == ["Amounts are cents."]
     assert [each.number for each in other.learn([draft("Rates are floats.")])] == [1]
 
@@ -242,16 +241,6 @@ def test_a_jobs_lessons_can_be_dropped(store: SqlLessonStore) -> None:
     assert [store.forget_job("j1"), store.forget_job("j1"), store.forget_job("")] == [2, 0, 0]
     assert texts(store) == ["Dates are in UTC.", "Use decimals."]
     assert store.learn([draft("Amounts are cents.", job="j3")]) != (), "it is dropped, not forgotten"
-
-
-def test_vectors_go_with_their_text(engine: Engine, clock: SettableClock) -> None:
-    store = SqlLessonStore(engine, clock, HERE)
-    (lesson,) = store.learn([draft("The suite passes.", "how_to_test", topic="suite")])
-    store.store_vectors("m", {lesson.number: b"\0\1\2\3"})
-    assert store.vectors("m") == {lesson.number: b"\0\1\2\3"}
-    assert store.vectors("another") == {}
-    store.learn([draft("The suite fails.", "how_to_test", topic="suite", job="j2")])
-    assert store.vectors("m") == {}
 
 
 def test_concurrent_lessons_get_different_numbers(store: SqlLessonStore, engine: Engine, clock: SettableClock) -> None:

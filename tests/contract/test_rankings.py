@@ -4,7 +4,7 @@ import importlib.util
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -13,16 +13,12 @@ from zlib import crc32
 
 import pytest
 
-from app.core.errors import AgentFixError, ExitCode
+from app.core.errors import AgentFixError
 from app.core.lessons import Lesson, LessonRanking
-from app.pipeline.lessons.recall import (
+from app.pipeline.lessons import (
     ChromaRanking,
-    EmbeddingRanking,
     FullTextRanking,
     check_installed,
-    cosine,
-    packed,
-    unpacked,
 )
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -46,33 +42,6 @@ def placed(text: str) -> list[float]:
     for word in re.findall(r"[a-z]{4,}", text.lower()):
         vector[crc32(word.rstrip("s").encode()) % SPACE] += 1.0
     return vector
-
-
-class Words:
-    """An embedding model of our own; `asked` lists what it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.broken = False
-
-    async def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        if self.broken:
-            raise AgentFixError("The model is down.", code=ExitCode.MODEL)
-        self.asked += texts
-        return [placed(text) for text in texts]
-
-
-class VectorsInMemory:
-    """Vectors in memory."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, dict[int, bytes]] = {}
-
-    def vectors(self, model: str) -> dict[int, bytes]:
-        return dict(self.kept.get(model, {}))
-
-    def store_vectors(self, model: str, found: Any) -> None:
-        self.kept.setdefault(model, {}).update(found)
 
 
 def chroma(place: Path, repository: str = "r1") -> ChromaRanking:
@@ -111,15 +80,9 @@ def place() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-@pytest.fixture(params=["full text", "without FTS5", "embedding", pytest.param("chroma", marks=needs_chroma)])
+@pytest.fixture(params=["full text", pytest.param("chroma", marks=needs_chroma)])
 def ranking(request: pytest.FixtureRequest, place: Path) -> LessonRanking:
-    makers: dict[str, Callable[[], LessonRanking]] = {
-        "full text": FullTextRanking,
-        "without FTS5": lambda: FullTextRanking("no_such_module"),
-        "embedding": lambda: EmbeddingRanking("m", Words(), VectorsInMemory(), FullTextRanking()),
-        "chroma": lambda: chroma(place),
-    }
-    return makers[request.param]()
+    return FullTextRanking() if request.param == "full text" else chroma(place)
 
 
 @pytest.mark.parametrize(
@@ -183,29 +146,6 @@ async def test_full_text_looks_at_paths_too() -> None:
         update={"citation": Citation(path="shop/checkout.py", commit="a", digest="d"), "number": 9}
     )
     assert await FullTextRanking().rank([*ALL, cited], "checkout fails") == (cited,)
-
-
-async def test_a_text_is_embedded_once() -> None:
-    words, shelf = Words(), VectorsInMemory()
-    ranking = EmbeddingRanking("m", words, shelf, FullTextRanking())
-    await ranking.rank(ALL, "money")
-    await ranking.rank([*ALL, lesson(4, "Prices have taxes.")], "money")
-    assert words.asked == ["money", *(each.text for each in ALL), "money", "Prices have taxes."]
-    assert shelf.kept["m"].keys() == {1, 2, 3, 4}
-
-
-async def test_if_the_model_fails_lessons_are_ranked_by_words(caplog: pytest.LogCaptureFixture) -> None:
-    words = Words()
-    words.broken = True
-    assert (await EmbeddingRanking("m", words, VectorsInMemory(), FullTextRanking()).rank(ALL, "importer"))[0] == IMPORT
-    assert "by words: The model is down." in caplog.text
-
-
-def test_vectors_of_different_lengths_have_no_similarity() -> None:
-    assert cosine([1.0, 0.0], [1.0, 0.0, 0.0]) == 0.0
-    assert cosine([0.0, 0.0], [1.0, 0.0]) == 0.0
-    assert cosine([1.0, 1.0], [2.0, 2.0]) == pytest.approx(1.0)
-    assert list(unpacked(packed([0.5, -2.0]))) == [0.5, -2.0]
 
 
 async def test_if_chroma_fails_lessons_are_ranked_by_words(place: Path, caplog: pytest.LogCaptureFixture) -> None:

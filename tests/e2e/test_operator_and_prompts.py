@@ -5,7 +5,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from app.pipeline.lessons.recall import TITLE
+from app.pipeline.failed_attempts import TITLE
 from tests.support.conversation_model import ModelQuestion
 from tests.support.e2e_server import E2ERepository, Story, chosen, run_stories, running_e2e_server
 from tests.support.openai_endpoint import Reply, answer

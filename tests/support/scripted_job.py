@@ -108,7 +108,7 @@ async def keep_all_tests(key: str, found: SpecificationResult, objection: str) -
     return Settlement(objection=objection, kept=tuple(test.id for test in found.failing))
 
 
-async def no_lessons(known: BaselineResult, verified: Sequence[VerifiedPatch], submission: Submission | None) -> str:
+async def no_lessons(accepted: VerifiedPatch, submission: Submission | None) -> str:
     return ""
 
 
@@ -246,13 +246,10 @@ class Memory:
     """Hears what is learned from."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, list[Verdict], str]] = []
+        self.heard: list[tuple[Verdict, str]] = []
 
-    async def learn(
-        self, known: BaselineResult, verified: Sequence[VerifiedPatch], submission: Submission | None
-    ) -> str:
-        verdicts = [each.verification.verdict for each in verified]
-        self.heard.append((known.brief, verdicts, submission.summary if submission else ""))
+    async def learn(self, accepted: VerifiedPatch, submission: Submission | None) -> str:
+        self.heard.append((accepted.verification.verdict, submission.summary if submission else ""))
         return "1 lesson learned."
 
 

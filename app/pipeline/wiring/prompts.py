@@ -27,19 +27,15 @@ from app.jobs.store import JobStore
 from app.llm.base import ImageContent, Message, ModelRequest
 from app.llm.budgeted_model import JobModels
 from app.llm.errors import ModelError
-from app.llm.ledger import Ledger
-from app.llm.litellm import Embedding
-from app.llm.prices import read_prices
-from app.llm.providers import operator_price
-from app.pipeline.lessons.learning import JobExperience, lessons_of
-from app.pipeline.lessons.recall import (
-    TITLE,
+from app.pipeline.failed_attempts import TITLE
+from app.pipeline.lessons import (
     ChromaRanking,
-    EmbeddingRanking,
     FullTextRanking,
+    JobExperience,
     check_installed,
     learned_lessons_note,
     lessons_for_model,
+    lessons_of,
     recall,
     used_lessons_note,
 )
@@ -61,21 +57,21 @@ class JobLessons:
         self,
         job: Job,
         lessons: SqlLessonStore | None,
-        ranking: Callable[[SqlLessonStore], LessonRanking],
+        ranking: LessonRanking,
         *,
         forget: str,
         redactor: Redactor,
     ) -> None:
         self._job = job
         self._lessons = lessons
-        self._ranking = ranking(lessons) if lessons else None
+        self._ranking = ranking
         self._forget = forget
         self._redactor = redactor
         self._lessons_shown: tuple[Lesson, ...] = ()
 
     async def recall(self, tree: Tree, progress: Progress) -> None:
         """Call before the first prompt; repeatable after a crash."""
-        if self._lessons is not None and self._ranking is not None:
+        if self._lessons is not None:
             self._lessons_shown = await recall(self._lessons, self._ranking, tree, self._job.id, self._job.task)
         for note in self.used:
             progress.report("note", note)
@@ -103,28 +99,18 @@ class JobLessons:
         return lessons_for_model(self._lessons_shown)
 
 
-def job_lessons(
-    job: Job, lessons: SqlLessonStore | None, settings: Settings, ledger: Ledger, *, forget: str
-) -> JobLessons:
-    ranking = partial(make_ranking, settings, ledger)
+def job_lessons(job: Job, lessons: SqlLessonStore | None, settings: Settings, *, forget: str) -> JobLessons:
+    """Raises AgentFixError if the index that `AGENT_FIX_LESSONS` names is not installed."""
+    ranking = make_ranking(settings, lessons.repository) if lessons else FullTextRanking()
     return JobLessons(job, lessons, ranking, forget=forget, redactor=Redactor(settings.secrets))
 
 
-def make_ranking(settings: Settings, ledger: Ledger, lessons: SqlLessonStore) -> LessonRanking:
-    """The ranking named in `AGENT_FIX_LESSONS`. Raises AgentFixError if it is not available."""
-    kind, _, argument = settings.lessons.partition(":")
-    by_words = FullTextRanking()
-    match kind:
-        case "embedding":
-            environment = settings.model_environment
-            price = operator_price(argument, environment, read_prices(settings.prices))
-            embed = Embedding(argument, environment=environment, ledger=ledger, price=price)
-            return EmbeddingRanking(argument, embed, lessons, by_words)
-        case "chroma":
-            check_installed()
-            return ChromaRanking(Path(argument), lessons.repository, by_words)
-        case _:
-            return by_words
+def make_ranking(settings: Settings, repository: str) -> LessonRanking:
+    kind, _, directory = settings.lessons.partition(":")
+    if kind != "chroma":
+        return FullTextRanking()
+    check_installed()
+    return ChromaRanking(Path(directory), repository, FullTextRanking())
 
 
 _IMAGE_ERRORS: Final = frozenset({"bad_request", "refused"})

@@ -13,7 +13,7 @@ from app.core.patch import Patch
 from app.core.text import head_and_tail
 from app.core.verification import Settlement, Specification, SpecificationResult
 from app.llm.budgeted_model import JobModels
-from app.pipeline.lessons.recall import issue_text
+from app.pipeline.lessons import issue_text
 from app.pipeline.wiring.prompts import JobInputs, PromptBuilder
 from app.sandbox.workspaces import Workspaces
 from app.verify.proof import NO_RUNNER, Prover

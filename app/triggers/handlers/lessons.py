@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from app.core.lessons import MAX_REMEMBERED, LessonDraft
-from app.pipeline.lessons.learning import LessonRefusedError, check_remembered
+from app.pipeline.lessons import LessonRefusedError, check_lesson
 from app.publish import replies
 from app.triggers.decisions import TriggerAnswer
 from app.triggers.events import PullRequestChanged
@@ -32,7 +32,7 @@ def _add(call: CommandCall) -> TriggerAnswer:
     if not call.request.text.strip():
         return TriggerAnswer("reply lessons", replies.lesson_list(lessons.all()))
     try:
-        text = check_remembered(call.request.text)
+        text = check_lesson(call.request.text)
     except LessonRefusedError as refused:
         return TriggerAnswer("reply not_remembered", replies.not_remembered(str(refused)))
     draft = LessonDraft(text=text, kind="remembered", author=trigger.login or "somebody")

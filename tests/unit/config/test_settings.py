@@ -53,6 +53,24 @@ def problems_of(*roles: Role, **changes: str) -> str:
     return error.value.hint
 
 
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [("fts", "fts"), ("off", "off"), ("embedding:m", "fts"), ("chroma:kept", f"chroma:{Path.cwd() / 'kept'}")],
+)
+def test_lessons_setting_of_an_embedding_model_is_read_as_fts(
+    value: str, read: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = settings_from({"HOME": "/home/u", "AGENT_FIX_LESSONS": value})
+    assert (settings.lessons, settings.problems) == (read, ())
+    assert ("no longer used" in caplog.text) == value.startswith("embedding")
+
+
+@pytest.mark.parametrize("value", ["yes", "embedding:", "chroma:", "chroma", "FTS"])
+def test_unknown_lessons_setting_is_reported(value: str) -> None:
+    (problem,) = settings_from({"HOME": "/home/u", "AGENT_FIX_LESSONS": value}).problems
+    assert problem.hint == "Set it to fts, chroma:PATH or off."
+
+
 def test_complete_environment_is_read() -> None:
     found = settings_from(server(JOBS="4", BUDGET="2.50", ALLOWED_APPS="1, 22", LOG="json", SANDBOX="e2b"), PLACE)
     assert found.check(*ROLES) == ()

@@ -166,13 +166,13 @@ async def test_claim_of_the_agent_is_not_the_reason_for_no_change() -> None:
     )
 
 
-async def test_lessons_are_learned_from_a_published_change_and_earlier_submissions() -> None:
+async def test_lessons_are_learned_from_a_published_change() -> None:
     memory = Memory()
     world = World(
         Agent([SUBMISSION] * 2, SUBMITTED), [verification("broken"), verification("proved")], [patch(), patch(b"2")]
     )
     result = await solve(job(), replace(world.services(), learn=memory.learn, notes=("first",)), MemoryJournal())
-    assert memory.heard == [("1 passed", ["broken", "proved"], "done")]
+    assert memory.heard == [("proved", "done")]
     assert result.notes == ("first", "1 lesson learned.")
 
 

@@ -8,7 +8,7 @@ from app.config.repository import MAX_BYTES
 from app.core import images
 from app.github.reader import TOTAL_TIMEOUT
 from app.llm import tokens
-from app.pipeline.lessons.recall import MAX_TOKENS
+from app.pipeline.lessons import MAX_TOKENS
 from app.pipeline.wiring.prompts import IMAGE_TOKENS, INSTRUCTION_TOKENS, MAP_TOKENS
 from app.repo.index.ranking import LARGE_COMMIT
 from app.repo.index.survey import MAX_TESTS

@@ -9,7 +9,7 @@ from app.cli import KINDS
 from app.config.repository import DIRECTORY
 from app.core.job import Job
 from app.core.task import ASKABLE, AllowedPath
-from app.pipeline.lessons.recall import TITLE
+from app.pipeline.failed_attempts import TITLE
 from app.pipeline.wiring.prompts import MAX_OF_A_FIX, TaskKindSetup
 from app.publish.status_updater import labels
 from tests.integration.github.triggers.test_base_commits import mirror

@@ -1,34 +1,99 @@
-"""Chooses the few lessons that a job is shown, by their likeness to its issue; finds and checks their citations.
+"""Lessons of a repository: which of an agent's facts are kept, and the few that a later job is shown.
 
-Lessons are ranked by SQLite's full text search, by an embedding model, or with a Chroma store. A repository has few
-lessons, so the index is built for each search: it is never stale, and only this repository's lessons decide how rare a
-word is. The database stays the source: lessons deleted there are removed here before every search.
+An agent submits facts with its change. One is kept if a line of the file that it names is about the same subject.
+Later jobs see those whose words, or whose file's path, are most like the issue. A repository has few lessons, so the
+index is built for each search: it is never stale, and only this repository's lessons decide how rare a word is.
+
+A lesson is data for the model. It gives no rights, and every change is verified whatever the agent was shown. Nothing
+is learned from a pull request's branch: it may be a stranger's, and may never be merged.
 """
 
 import asyncio
 import hashlib
 import logging
+import re
 import sqlite3
-from array import array
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from importlib import import_module, util
-from math import sqrt
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
+from app.agent.base import Submission
 from app.core.errors import AgentFixError, ExitCode
-from app.core.job import PUBLISHED, JobResult, JobState
-from app.core.lessons import Citation, Lesson, LessonRanking
+from app.core.job import Job
+from app.core.lessons import AGENT, MAX_TEXT, Citation, Lesson, LessonDraft, LessonRanking
 from app.core.patch import Tree
-from app.core.task import Task, TaskSection
-from app.core.text import count, head_and_tail, listed, one_line, visible
+from app.core.redaction import find_secrets, mask_tokens
+from app.core.task import Task
+from app.core.text import count, one_line, visible
+from app.core.verification import VerifiedPatch
 from app.jobs.lessons import SqlLessonStore
-from app.jobs.store import JobRow
 from app.repo.index.terms import identifiers, stem, terms
-from app.verify.feedback import feedback
 
 logger = logging.getLogger(__name__)
+
+MIN_LENGTH: Final = 12
+"""Characters that a fact needs."""
+MAX_FROM_AGENT: Final = 3
+TESTED_VERDICTS: Final = frozenset({"proved", "tested"})
+_AGENT_LESSON = re.compile(r"\s*`?(?P<path>[^\s`:]+)`?(?::\d+)?\s*(?::|[-\u2013\u2014]|\s)\s*(?P<fact>\S.*)", re.DOTALL)
+
+
+class LessonRefusedError(ValueError):
+    """Why a text cannot be a lesson, in a sentence."""
+
+
+def check_lesson(text: str) -> str:
+    """The text as one line, as people see it. Raises LessonRefusedError if it is too long or has a secret."""
+    shown = one_line(visible(text).text)
+    if len(shown) < MIN_LENGTH:
+        raise LessonRefusedError(f"It is shorter than {MIN_LENGTH} characters.")
+    if len(shown) > MAX_TEXT:
+        raise LessonRefusedError(f"It has {len(shown):,} characters; the limit is {MAX_TEXT}.")
+    if find_secrets(shown) or mask_tokens(shown) != shown:
+        raise LessonRefusedError("It seems to contain a secret.")
+    return shown
+
+
+@dataclass(frozen=True, slots=True)
+class JobExperience:
+    """What lessons are drawn from: the base, the accepted change, and what the agent said of it."""
+
+    job: Job
+    tree: Tree
+    accepted: VerifiedPatch | None
+    submission: Submission | None = None
+
+
+def lessons_of(experience: JobExperience) -> tuple[LessonDraft, ...]:
+    """At most three, each with a line of the base about the same subject; none unless the change is at least tested."""
+    accepted, said = experience.accepted, experience.submission
+    if accepted is None or said is None or experience.job.task.follows_up:
+        return ()
+    if accepted.verification.verdict not in TESTED_VERDICTS:
+        return ()
+    after = {change.path: change.content for change in accepted.patch.changes}
+    drafts = (_supported(experience, text, after) for text in said.lessons[:MAX_FROM_AGENT])
+    unique = {draft.about: draft for draft in drafts if draft is not None}
+    return tuple(unique.values())
+
+
+def _supported(experience: JobExperience, text: str, after: Mapping[str, bytes | None]) -> LessonDraft | None:
+    match = _AGENT_LESSON.fullmatch(text)
+    if match is None:
+        return None
+    try:
+        fact = check_lesson(match["fact"])
+    except LessonRefusedError:
+        return None
+    path = match["path"].removeprefix("/workspace/").removeprefix("./")
+    citation = find_citation(experience.tree, path, fact, after)
+    if citation is None:
+        return None
+    return LessonDraft(text=fact, kind="trap", citation=citation, job=experience.job.id, author=AGENT)
+
 
 MAX_BYTES = 1_000_000
 _MIN_LINE = 6
@@ -50,16 +115,14 @@ def topics(text: str) -> frozenset[str]:
     return frozenset(term for term in found if term not in _STOP_WORDS and (len(term) > 1 or not term.isascii()))
 
 
-def find_citation(
-    tree: Tree, path: str, text: str, after: Mapping[str, bytes | None] | None = None, *, least: int = 1
-) -> Citation | None:
-    """The line of a file that shares most words with a text; None if no line shares `least`.
+def find_citation(tree: Tree, path: str, text: str, after: Mapping[str, bytes | None] | None = None) -> Citation | None:
+    """The line of a file that shares most words with a text; None if no line shares any.
 
     `after` are files as a patch leaves them: a line that the patch removes does not count.
     """
     wanted = topics(text)
     remains = None if after is None or path not in after else frozenset(_stripped(after[path] or b""))
-    best, most = "", least - 1
+    best, most = "", 0
     for line in _lines(tree, path):
         shared = len(wanted & topics(line)) if len(line) >= _MIN_LINE else -1
         if shared > most and (remains is None or line in remains):
@@ -151,11 +214,9 @@ def issue_text(task: Task) -> str:
 
 
 def in_order(ranked: Sequence[Lesson], stored: Sequence[Lesson]) -> tuple[Lesson, ...]:
-    """The most similar first, then those from people (newest first), then how tests are run, then the other similar
-    ones."""
+    """The most similar first, then those from people (newest first), then the other similar ones."""
     from_people = [lesson for lesson in reversed(stored) if lesson.kind == "remembered"]
-    tests = [lesson for lesson in reversed(stored) if lesson.kind == "how_to_test"]
-    ordered = [*ranked[:BY_LIKENESS], *from_people, *tests, *ranked[BY_LIKENESS:]]
+    ordered = [*ranked[:BY_LIKENESS], *from_people, *ranked[BY_LIKENESS:]]
     return tuple({lesson.number: lesson for lesson in ordered}.values())
 
 
@@ -181,35 +242,24 @@ _MAX_READ_LENGTH = 40_000
 
 
 class FullTextRanking:
-    """BM25 over a lesson's words and its file's path, with names split into parts too. `module` is SQLite's."""
-
-    def __init__(self, module: str = "fts5") -> None:
-        self._module = module
+    """BM25 over a lesson's words and its file's path, with names split into parts too."""
 
     async def rank(self, lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
-        return await asyncio.to_thread(_ranked, lessons, question, self._module)
+        return await asyncio.to_thread(_ranked, lessons, question)
 
 
-def _ranked(lessons: Sequence[Lesson], question: str, module: str) -> tuple[Lesson, ...]:
+def _ranked(lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
     question_words = _question_words(question)
     by_number = {lesson.number: lesson for lesson in lessons}
     if not question_words or not by_number:
         return ()
     with closing(sqlite3.connect(":memory:")) as db:
-        try:
-            db.execute(f"CREATE VIRTUAL TABLE lesson USING {module}(text, path, tokenize='unicode61')")
-        except sqlite3.OperationalError:  # SQLite was built without it
-            return _by_shared_words(lessons, frozenset(question_words))
+        db.execute("CREATE VIRTUAL TABLE lesson USING fts5(text, path, tokenize='unicode61')")
         rows = ((each.number, _indexed(each.text), _indexed(_path(each))) for each in lessons)
         db.executemany("INSERT INTO lesson (rowid, text, path) VALUES (?, ?, ?)", rows)
         query = " OR ".join(f'"{word}"' for word in question_words)
         found = db.execute("SELECT rowid FROM lesson WHERE lesson MATCH ? ORDER BY bm25(lesson), rowid DESC", (query,))
         return tuple(by_number[number] for (number,) in found)
-
-
-def _by_shared_words(lessons: Sequence[Lesson], question_words: frozenset[str]) -> tuple[Lesson, ...]:
-    shared = {each: len(question_words & set(_indexed(f"{each.text} {_path(each)}").split())) for each in lessons}
-    return tuple(sorted((each for each in lessons if shared[each]), key=lambda each: (-shared[each], -each.number)))
 
 
 def _question_words(question: str) -> tuple[str, ...]:
@@ -289,129 +339,3 @@ class ChromaRanking:
 def _identity(lesson: Lesson) -> str:
     """Another text gives another entry."""
     return f"{lesson.number}-{hashlib.sha256(lesson.text.encode()).hexdigest()[:16]}"
-
-
-Vector = Sequence[float]
-Embed = Callable[[Sequence[str]], Awaitable[Sequence[Vector]]]
-"""One vector for each text, all of one length. Raises AgentFixError if the model cannot be used."""
-
-MIN_LIKENESS: Final = 0.2
-"""Cosine below which two texts are unrelated."""
-MAX_QUESTION_LENGTH: Final = 8_000
-"""Characters of a question that are used: models accept some thousand tokens."""
-
-
-class VectorStore(Protocol):
-    """Stores the vectors of one repository's lessons, by number. Blocking."""
-
-    def vectors(self, model: str) -> dict[int, bytes]: ...
-
-    def store_vectors(self, model: str, found: Mapping[int, bytes]) -> None: ...
-
-
-class EmbeddingRanking:
-    """Cosine over stored vectors. If the model cannot be used, falls back to another ranking."""
-
-    def __init__(self, model: str, embed: Embed, vectors: VectorStore, fallback: LessonRanking) -> None:
-        self._model = model
-        self._embed = embed
-        self._vectors = vectors
-        self._fallback = fallback
-
-    async def rank(self, lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
-        if not lessons or not question.strip():
-            return ()
-        try:
-            return await self._ranked(lessons, question)
-        except AgentFixError as error:
-            logger.warning("lessons are searched by words: %s", error.message)
-            return await self._fallback.rank(lessons, question)
-
-    async def _ranked(self, lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
-        stored = await asyncio.to_thread(self._vectors.vectors, self._model)
-        vectors = {number: unpacked(kept) for number, kept in stored.items()}
-        new = [lesson for lesson in lessons if lesson.number not in vectors]
-        question_vector, *new_vectors = await self._embed(
-            [question[:MAX_QUESTION_LENGTH], *(lesson.text for lesson in new)]
-        )
-        fresh = {lesson.number: vector for lesson, vector in zip(new, new_vectors, strict=True)}
-        if fresh:
-            kept = {number: packed(vector) for number, vector in fresh.items()}
-            await asyncio.to_thread(self._vectors.store_vectors, self._model, kept)
-        all_vectors = {**vectors, **fresh}
-        likeness = {lesson.number: cosine(question_vector, all_vectors[lesson.number]) for lesson in lessons}
-        near = [lesson for lesson in lessons if likeness[lesson.number] >= MIN_LIKENESS]
-        return tuple(sorted(near, key=lambda lesson: (-likeness[lesson.number], -lesson.number)))
-
-
-def cosine(one: Vector, other: Vector) -> float:
-    """Between -1 and 1; 0 if the two cannot be compared."""
-    lengths = sqrt(sum(x * x for x in one)) * sqrt(sum(y * y for y in other))
-    if len(one) != len(other) or not lengths:
-        return 0.0
-    return sum(x * y for x, y in zip(one, other, strict=True)) / lengths
-
-
-def packed(vector: Vector) -> bytes:
-    return array("f", vector).tobytes()
-
-
-def unpacked(kept: bytes) -> Vector:
-    found = array("f")
-    found.frombytes(kept)
-    return found
-
-
-TITLE: Final = "Earlier failed attempts at this task; do not repeat them"
-MAX_ATTEMPTS: Final = 3
-MAX_OF_ONE: Final = 3_500
-"""Characters of one attempt."""
-MAX_FILES: Final = 20
-_ENDED: Final[dict[JobState, str]] = {
-    "verification_failed": "its change did not pass verification",
-    "limit_reached": "it reached a limit before it was done",
-    "paused": "it reached a limit before it was done",
-    "no_change": "it found nothing to change",
-}
-
-
-def failed_attempts(rows: Iterable[JobRow]) -> TaskSection | None:
-    """The section for a new job. `rows` are the issue's jobs, newest first; none before a published one counts."""
-    texts: list[str] = []
-    for row in rows:
-        if row.state in PUBLISHED or len(texts) == MAX_ATTEMPTS:
-            break
-        result = JobResult.read(row.result) if row.final else None
-        if result is not None and result.exit_status in _ENDED and not _paused_otherwise(result):
-            texts.append(head_and_tail("\n".join(_attempt_lines(row, result)), MAX_OF_ONE))
-    return TaskSection(title=TITLE, text="\n\n".join(texts)) if texts else None
-
-
-def _paused_otherwise(result: JobResult) -> bool:
-    """True if the job was paused before it was stopped, and not at a limit: no key, no sandbox, a full disk.
-
-    A change so far is stored at a limit only, whatever paused the job later.
-    """
-    at_limit = bool(result.diff) or result.error_code in {None, ExitCode.LIMIT_REACHED}
-    return result.exit_status == "paused" and not at_limit
-
-
-def _attempt_lines(row: JobRow, result: JobResult) -> Iterator[str]:
-    turns = f" after {result.turns} turns" if result.turns else ""
-    yield f"Attempt of {row.job.created_at:%Y-%m-%d %H:%M}{turns}: {_ENDED[result.exit_status]}."
-    if result.reason:
-        yield f"Reason: {_seen(result.reason)[:500]}"
-    if result.plan is not None:
-        steps = "; ".join(map(_seen, result.plan.steps))
-        yield f"It planned: {_seen(result.plan.summary)[:400]} Steps: {steps[:600]}"
-    if result.summary:
-        yield f"It said: {_seen(result.summary)[:600]}"
-    if result.changes:
-        yield f"It changed: {listed([one_line(each.path) for each in result.changes], MAX_FILES)}"
-    if result.verification is not None and result.exit_status == "verification_failed":
-        yield f"What the harness found:\n{visible(feedback(result.verification)).text}"
-
-
-def _seen(text: str) -> str:
-    """What a rendered page would show of a model's text: nothing hidden reaches the next model."""
-    return one_line(visible(text).text)
