@@ -538,7 +538,7 @@ def _add_other_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
 
     runners = commands.add_parser(
         "runners",
-        help="list the coding agents, and test them with newer versions",
+        help="list the coding agents, and look for newer versions",
         description="Our own loop and other agents, each with its exact version. Set AGENT_FIX_RUNNERS to a directory "
         "with your own recipes.",
     )
@@ -548,15 +548,12 @@ def _add_other_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
     listing = actions.add_parser("list", help="list the agents, and which can work here (the default)")
     check = actions.add_parser(
         "check",
-        help="look for newer versions and test them",
-        description="Asks this machine's package clients for newer versions, and has each agent fix a small program "
-        "in a sandbox without a key, with a script as its model. Ends with 1 if something is newer, broken or could "
-        "not be tried.",
+        help="look for newer versions",
+        description="Asks this machine's package clients for newer versions. Ends with 1 if something is newer, or "
+        "cannot work here.",
     )
     check.add_argument("names", nargs="*", metavar="NAME", help="only these runners (default: all)")
-    what = check.add_mutually_exclusive_group()
-    what.add_argument("--newest", action="store_true", help="test the newest versions instead of those in use")
-    what.add_argument("--versions", action="store_true", help="only look up versions, and test nothing")
+    check.add_argument("--versions", action="store_true", help=argparse.SUPPRESS)  # until 0.2: it does nothing else
     for action in (listing, check):
         _add_json(action)
         _add_state(action, default=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""`agent-fix runners`: lists coding agents, whether they work here, newer versions, and failures."""
+"""`agent-fix runners`: lists coding agents, whether this machine has what they need, and newer versions."""
 
 import argparse
 import asyncio
@@ -7,11 +7,10 @@ import re
 from collections.abc import Sequence
 
 from app.agent.external.recipe import NATIVE, AgentRecipe, recipes, unknown_runner_error
-from app.agent.external.selftest import SelftestResult
 from app.config.settings import Settings, python_interpreter, read_settings
 from app.core.errors import ExitCode
 from app.core.record import Record
-from app.pipeline.wiring.external_agent import find_python, python_downloads, selftest_runner
+from app.pipeline.wiring.external_agent import find_python, python_downloads
 from app.sandbox.setup.package_clients import ask
 from app.sandbox.setup.plan import find_tool_for_sandbox
 
@@ -23,16 +22,13 @@ _PIP = re.compile(r"\S+ \(([\w.!+-]+)\)")
 
 
 class RunnerRow(Record):
-    """One runner. `lacks` is empty if it can work here, `newest` if nobody asked for it, `tested_version` without a
-    selftest."""
+    """One runner. `lacks` is empty if it can work here, `newest` if nobody asked for it."""
 
     name: str
     title: str
     version: str = ""
     lacks: str = ""
     newest: str = ""
-    tested_version: str = ""
-    selftest: SelftestResult | None = None
 
     @property
     def behind(self) -> bool:
@@ -40,12 +36,12 @@ class RunnerRow(Record):
 
     @property
     def is_ok(self) -> bool:
-        """True for the newest version, if it was tested and works."""
-        return not self.behind and not self.lacks and (self.selftest is None or self.selftest.passed)
+        """True for the newest version, if this machine has what it needs."""
+        return not self.behind and not self.lacks
 
 
 def runners_command(arguments: argparse.Namespace) -> int:
-    """`check` ends with 1 if something is newer upstream, broken or untested: for a scheduled workflow."""
+    """`check` ends with 1 if something is newer upstream or cannot work here: for a scheduled workflow."""
     settings = read_settings(arguments.state)
     known = recipes(settings.runners)
     if arguments.action == "check":
@@ -66,16 +62,11 @@ def runners_command(arguments: argparse.Namespace) -> int:
 async def check_runners(
     chosen: Sequence[AgentRecipe], settings: Settings, arguments: argparse.Namespace
 ) -> list[RunnerRow]:
-    """Look up versions in parallel; test the agents one by one, as they are used or in the newest version."""
+    """Look up versions in parallel."""
     found = await asyncio.gather(*(newest(recipe, settings) for recipe in chosen))
     rows = []
     for recipe, version in zip(chosen, found, strict=True):
         row = _line(recipe, settings).model_copy(update={"newest": version})
-        if not arguments.versions and not row.lacks:
-            other = arguments.newest and version not in ("", UNKNOWN)
-            tested = recipe.at(version) if other else recipe
-            result = await selftest_runner(tested, settings)
-            row = row.model_copy(update={"tested_version": tested.version, "selftest": result})
         rows.append(row)
         _print([row], arguments)
     return rows
@@ -114,19 +105,9 @@ def _print(lines: Sequence[RunnerRow], arguments: argparse.Namespace) -> None:
 
 
 def _describe(line: RunnerRow) -> str:
-    state = f"needs {line.lacks}, which is not installed here" if line.lacks else _selftest_outcome(line)
+    state = f"needs {line.lacks}, which is not installed here" if line.lacks else "usable here"
     if line.newest == UNKNOWN:
         newer = "; could not look for a newer version"
     else:
         newer = f"; newest is {line.newest}" if line.behind else "; the newest" if line.newest else ""
     return f"{line.name:<16} {line.version:<10} {line.title:<32} {state}{newer}"
-
-
-def _selftest_outcome(line: RunnerRow) -> str:
-    result = line.selftest
-    if result is None:
-        return "usable here"
-    version = "" if line.tested_version == line.version else f"{line.tested_version} "
-    if result.passed:
-        return f"{version}works ({result.calls} calls, {result.seconds:.0f} s)"
-    return f"{version}BROKEN: it never {result.stopped_at}. {result.reason}"

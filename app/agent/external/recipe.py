@@ -86,11 +86,6 @@ class AgentRecipe(Record):
         """True if the agent needs a newer Python than we do."""
         return self.least_python != _LEAST_PYTHON
 
-    def at(self, version: str) -> "AgentRecipe":
-        """The recipe with another version of the agent and of packages with the same version."""
-        old = re.compile(rf"(?<=[@=]){re.escape(self.version)}$")
-        return self.model_copy(update={"packages": tuple(old.sub(lambda _: version, each) for each in self.packages)})
-
     def install(self, python: str) -> tuple[str, ...]:
         """Shell commands for the set-up phase, which install below `TOOLS`."""
         packages = " ".join(f"'{package}'" for package in self.packages)

@@ -4,14 +4,11 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 from app.agent.external.gateway import ModelSocket
 from app.agent.external.recipe import AgentRecipe, find_recipe
-from app.agent.external.selftest import SelftestResult, SelftestScript, run_selftest, shortened
-from app.config.settings import Settings, python_interpreter
+from app.config.settings import Settings
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Job
 from app.core.model_usage import MicroUSD
@@ -21,12 +18,10 @@ from app.llm.litellm import LiteLLMRawCall
 from app.llm.prices import read_prices
 from app.llm.providers import operator_price
 from app.llm.replay import PREFIX
-from app.pipeline.wiring.sandboxes import make_provider
-from app.sandbox.base import SandboxSpec, SetupPlan
+from app.sandbox.base import SetupPlan
 from app.sandbox.bubblewrap.toolchains import installed_pythons, newer_pythons
-from app.sandbox.setup.package_clients import PackageClients, asked_once, locate
+from app.sandbox.setup.package_clients import PackageClients, locate
 from app.sandbox.setup.plan import FindTool, find_tool_for_sandbox, plan_tools
-from app.sandbox.trials import trial_key
 
 SOCKET = "model.sock"
 MIRROR = "UV_PYTHON_INSTALL_MIRROR"
@@ -134,23 +129,3 @@ def external_agent(job: Job, settings: Settings) -> ExternalAgent | None:
         message = f"{recipe.title} calls its model directly, and {job.model} is a recording."
         raise AgentFixError(message, code=ExitCode.CONFIG, hint="Use the native runner, or a real model.")
     return ExternalAgent(recipe, job.model, settings)
-
-
-SANDBOX = "bubblewrap"
-
-
-async def selftest_runner(recipe: AgentRecipe, settings: Settings) -> SelftestResult:
-    """Install the agent as a job would, and run the test; a failed installation or sandbox is a result too."""
-    python, script = python_interpreter(), SelftestScript()
-    provider = make_provider(SANDBOX, settings)
-    with closing(ExternalAgent(recipe, "", settings)) as external:
-        try:
-            tools = await external.tools(python, asked_once(settings.environment, python))
-            spec = SandboxSpec(trial_key(), script.fill)
-            sandbox = await provider.open(replace(spec, tools=tools, model_socket=external.socket))
-        except AgentFixError as error:
-            return SelftestResult(stopped_at="was installed", reason=shortened(error.message))
-        try:
-            return await run_selftest(recipe, sandbox, external.socket, script)
-        finally:
-            await sandbox.destroy()

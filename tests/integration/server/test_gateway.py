@@ -381,7 +381,7 @@ SENT: Mapping[WireProtocol, Mapping[str, Any]] = {
         "system": [{"type": "text", "text": "be brief", "cache_control": {"type": "ephemeral"}}],
     },
 }
-"""What the six agents send besides (`agent-fix runners check` tells of another)."""
+"""What the six agents send besides."""
 
 
 @pytest.mark.parametrize("wire", WIRES)
