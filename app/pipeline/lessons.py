@@ -69,13 +69,13 @@ class JobExperience:
 
 def lessons_of(experience: JobExperience) -> tuple[LessonDraft, ...]:
     """At most three, each with a line of the base about the same subject; none unless the change is at least tested."""
-    accepted, said = experience.accepted, experience.submission
-    if accepted is None or said is None or experience.job.task.follows_up:
+    accepted, submission = experience.accepted, experience.submission
+    if accepted is None or submission is None or experience.job.task.follows_up:
         return ()
     if accepted.verification.verdict not in TESTED_VERDICTS:
         return ()
     after = {change.path: change.content for change in accepted.patch.changes}
-    drafts = (_supported(experience, text, after) for text in said.lessons[:MAX_FROM_AGENT])
+    drafts = (_supported(experience, text, after) for text in submission.lessons[:MAX_FROM_AGENT])
     unique = {draft.about: draft for draft in drafts if draft is not None}
     return tuple(unique.values())
 

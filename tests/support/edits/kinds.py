@@ -231,41 +231,6 @@ def _mapped(wanted: IntendedEdit, index: int) -> int:
     return index if index < wanted.around[0] else index - len(wanted.old) + len(wanted.new)
 
 
-def _stale_line(name: str, wanted: IntendedEdit, random_: random.Random) -> Case | None:
-    index = _context(wanted, random_)
-    if index is None:
-        return None
-    old, new = list(wanted.old), list(wanted.new)
-    old[index] = new[_mapped(wanted, index)] = _stale(old[index], random_)
-    return _of(name, wanted, old, new)
-
-
-def _line_that_was_there(name: str, wanted: IntendedEdit, random_: random.Random) -> Case | None:
-    index = _context(wanted, random_)
-    if index is None:
-        return None
-    old, new = list(wanted.old), list(wanted.new)
-    at, extra = _mapped(wanted, index), _stale(old[index], random_)
-    first = index < wanted.around[0]
-    old.insert(index if first else index + 1, extra)
-    new.insert(at if first else at + 1, extra)
-    return _of(name, wanted, old, new)
-
-
-def _line_that_came(name: str, wanted: IntendedEdit, random_: random.Random) -> Case | None:
-    """Not right beside the change: there nobody knows what belongs where."""
-    index, (before, after) = _context(wanted, random_), wanted.around
-    size = len(wanted.old)
-    if index is None or size < 5 or index in {0, size - 1, before - 1, size - after}:
-        return None
-    old, new = list(wanted.old), list(wanted.new)
-    del new[_mapped(wanted, index)]
-    del old[index]
-    if _times(old, wanted.source.lines):
-        return None  # the very passage is elsewhere
-    return _of(name, wanted, old, new)
-
-
 def _odd_bytes_around(name: str, wanted: IntendedEdit, random_: random.Random) -> Case | None:
     index = _context(wanted, random_)
     if index is None or "\r" in wanted.source.text:
@@ -402,23 +367,16 @@ KINDS: dict[str, Kind] = {
     "blanks for tabs": Kind(RECOVERABLE, _spaces_for_tabs),
     "tabs for blanks": Kind(RECOVERABLE, _tabs_for_spaces),
     "blanks inside lines": Kind(RECOVERABLE, _inner_blanks),
-    "a stale line around": Kind(RECOVERABLE, _stale_line),
-    "a line around that is gone": Kind(RECOVERABLE, _line_that_was_there),
-    "a line around that came": Kind(RECOVERABLE, _line_that_came),
     "bytes that are no UTF-8 around": Kind(RECOVERABLE, _odd_bytes_around),
     "less deep, blanks at ends": Kind(RECOVERABLE, _both(_less_deep, _blanks_in_old)),
     "curly quotes, deeper": Kind(RECOVERABLE, _both(_curly_in_old, _deeper)),
-    "line numbers, a stale line": Kind(RECOVERABLE, _both(_stale_line, _numbers("\t", in_new=True))),
     "there twice": Kind(HOPELESS, _twice(_exact)),
     "there twice but for blanks": Kind(HOPELESS, _twice(_blanks_in_old)),
     "there twice, less deep": Kind(HOPELESS, _twice(_less_deep)),
-    "there twice, a stale line": Kind(HOPELESS, _twice(_stale_line)),
     "gone": Kind(HOPELESS, _gone(_exact)),
-    "gone, a stale line": Kind(HOPELESS, _gone(_stale_line)),
     "other by now": Kind(HOPELESS, _other_by_now(_exact)),
     "other by now, deeper": Kind(HOPELESS, _other_by_now(_deeper)),
     "gone, its lines elsewhere": Kind(HOPELESS, _elsewhere(_exact)),
-    "gone, its lines elsewhere, a stale line": Kind(HOPELESS, _elsewhere(_stale_line)),
     "gone, another like it": Kind(HOPELESS, _like_another(_exact)),
     "gone, another like it, less deep": Kind(HOPELESS, _like_another(_less_deep)),
     "made before": Kind(HOPELESS, _made_before),

@@ -67,34 +67,6 @@ APPLIED = {
         "line numbers",
     ),
     "numbers that are the text": ("1\tone\n2\ttwo\n", "2\ttwo", "2\tzwei", "1\tone\n2\tzwei\n", ""),
-    "a stale line around": (
-        "def total(items):\n    count = 0\n    for item in items:\n        count += item.size\n    return count\n",
-        "def total(items):\n    count = None\n    for item in items:\n        count += item.size\n",
-        "def total(items):\n    count = None\n    for item in items:\n        count += item.weight\n",
-        "def total(items):\n    count = 0\n    for item in items:\n        count += item.weight\n    return count\n",
-        "stale context",
-    ),
-    "a stale line, and new ones deeper": (
-        "  def total\n    count = 0\n    a.each do |item|\n      count += item.size\n    end\n",
-        "def total\n  count = nil\n  a.each do |item|\n    count += item.size\n",
-        "def total\n  count = nil\n  a.each do |item|\n    next unless item\n    count += item.size\n",
-        "  def total\n    count = 0\n    a.each do |item|\n      next unless item\n      count += item.size\n    end\n",
-        "stale context",
-    ),
-    "a stale line, and only the line that goes says something": (
-        "def sum\n{\n    int total = 0;\n    while (head != NULL) {\n",
-        "{\n    long total = 0;\n    while (head != NULL) {\n",
-        "{\n    long total = 0;\n    while (head) {\n",
-        "def sum\n{\n    int total = 0;\n    while (head) {\n",
-        "stale context",
-    ),
-    "a definition that is gone, beside one that is there": (
-        "class Plan:\n    name: str\n    price: int\n    cycle: str\n",
-        "class Offer:\nclass Plan:\n    name: str\n    price: int\n    cycle: str\n",
-        "class Offer:\nclass Plan:\n    name: str\n    price: float\n    cycle: str\n",
-        "class Plan:\n    name: str\n    price: float\n    cycle: str\n",
-        "stale context",
-    ),
     "numbers of a view, beside numbers of the text": (
         "levels:\n0: nothing\n1: commands\n",
         "41\tlevels:\n42\t0: nothing\n43\t1: commands\n",
@@ -170,12 +142,6 @@ REFUSED = {
         "say(\u2018\u201chi\u201d\u2019)\nx = \u2018one\u2019\n",
         "say(\u2018\u201chi\u201d\u2019)\nx = \u2018two\u2019\n",
         "or the quotes",
-    ),
-    "a stale line, at two places": (
-        "a()\nlong_name(1)\nb = other(2)\n\na()\nlong_name(1)\nb = other(2)\n",
-        "a(0)\nlong_name(1)\nb = other(2)\n",
-        "a(0)\nlong_name(1)\nb = other(3)\n",
-        "stale context overlooked",
     ),
     "the very line is another by now": (
         "def total(items):\n    count = 0\n    return count + 1\n",
