@@ -282,6 +282,8 @@ class SuiteComparison(Record):
     """What readers must know about the numbers: flaky tests, other suites that were found, partial runs."""
     not_run: str = ""
     """If not empty, a sentence that says why there is no suite result (for example that no test command was found)."""
+    by_exit_code: bool = False
+    """Whether no report of single tests could be read on one of the sides, so that only the exit codes are compared."""
     nearest: tuple[str, ...] = ()
     """The test files nearest to the change, if only these were run because the suite is longer than its limit."""
 

@@ -110,7 +110,7 @@ def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) 
     if (
         suite is None
         or suite.framework in {"pytest", "unittest"}
-        or (suite.framework in {"script", "other"} and _has_python(files))
+        or (suite.framework == "other" and _has_python(files))
     ):
         found = _python(tree, suite, surroundings, test)
     else:

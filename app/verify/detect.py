@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from app.core.patch import LINK, Tree
 from app.core.text import listed, words
 from app.core.yaml_and_toml import toml_table
-from app.sandbox.setup.declared.node import EVERY, OF_EACH, node_scripts, prints_tap
+from app.sandbox.setup.declared.node import EVERY, OF_EACH, node_scripts, uses_node_test
 from app.sandbox.setup.declared.python_metadata import PYTEST_SETTINGS, inner_root
 from app.sandbox.setup.ecosystems.node import BUN_FILES, workspace_members
 from app.sandbox.setup.manifests import ManifestFiles, table, texts
@@ -148,14 +148,12 @@ def _from_script(place: ProjectDirectory, script: str) -> SuiteCommand:
     command = f"{prefix(place.directory)}{_client(place)} test"
     framework = framework_of(script)
     narrowed = unnarrowed = ""
-    if framework == "other":
-        framework = "script"
     if framework == "node":
         flags = node_flags(script, place.files)
         narrowed = f"{prefix(place.directory)}{flags}" if flags else ""
         if "--test-reporter" in script:  # node would refuse a second reporter
             framework = "other"
-    elif framework != "script" and not _SCRIPT_OPERATORS.search(script):
+    elif framework != "other" and not _SCRIPT_OPERATORS.search(script):
         unnarrowed = f"{command} --"
         narrowed = _only_runner(place, framework, script) or unnarrowed
     return SuiteCommand(command, framework, narrowed, place.directory, unnarrowed=unnarrowed)
@@ -275,11 +273,9 @@ def _through(command: str, detected: SuiteCommand | None) -> FrameworkName:
     """The framework behind a command that starts it indirectly, if it can be configured by the environment."""
     if re.search(r"\bpy\.?test\b", command):
         return "pytest"
-    if detected is not None and detected.framework in ("pytest", "node", "script"):
+    if detected is not None and detected.framework in ("pytest", "node"):
         return detected.framework
-    if re.search(r"\bunittest\b.*\s-v\b|\bmanage\.py test\b.*-v 2", command):
-        return "unittest"
-    return "cargo" if "cargo test" in command else "other"
+    return "other"
 
 
 def _recognise_pytest(command: _ConfiguredCommand) -> SuiteCommand:
@@ -343,7 +339,7 @@ def _recognise_tap(command: _ConfiguredCommand) -> SuiteCommand:
     command_line = command.suite.command
     if option and option not in command.rest:
         command_line = f"{command_line} {option}"
-    return replace(command.suite, command=command_line, framework="tap")
+    return replace(command.suite, command=command_line)
 
 
 def _recognise_node(command: _ConfiguredCommand) -> SuiteCommand:
@@ -354,10 +350,10 @@ def _recognise_node(command: _ConfiguredCommand) -> SuiteCommand:
 
 
 def _recognise_node_program(command: _ConfiguredCommand) -> SuiteCommand:
-    """A program of the tests themselves."""
-    top = project_directories(command.tree)[0]
-    tap = prints_tap(_package(top), command.rest.split())
-    return replace(command.suite, framework="tap" if tap else _through(command.rest, command.detected))
+    """A program of the tests themselves: written for Node's own runner, or it prints TAP."""
+    if uses_node_test(ManifestFiles(command.tree), command.rest.split()):
+        return replace(command.suite, framework="node")
+    return command.suite
 
 
 def _recognise_by_files(command: _ConfiguredCommand) -> SuiteCommand:
@@ -407,7 +403,6 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[_ConfiguredCommand], SuiteCommand
     (re.compile(r"\S*python\S* manage\.py test\b(?!.*\s-v)"), _recognise_django),
     (re.compile(r"(?:jest|vitest|mocha)(?:@\S*)?(?!\S)"), _recognise_javascript),
     (re.compile(r"(?:ava|tape|tap|qunit|lab)(?:@\S*)?(?!\S)"), _recognise_tap),
-    (re.compile(r"uvu(?:@\S*)?(?!\S)"), lambda command: replace(command.suite, framework="uvu")),
     (re.compile(r"node .*--test\b"), _recognise_node),
     (re.compile(r"node \S"), _recognise_node_program),
     (re.compile(r"(?:bun test|borp)\b(?![:-])"), _recognise_by_files),

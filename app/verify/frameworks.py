@@ -9,19 +9,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from app.sandbox.setup.ecosystems.compiled import GO_CACHE
+from app.sandbox.setup.ecosystems.compiled import GO_CACHE, GO_ENVIRONMENT
 from app.verify.paths_of_tests import is_test_file
-from app.verify.reports import (
-    Report,
-    read_bun,
-    read_cargo,
-    read_go,
-    read_junit,
-    read_lines,
-    read_tap,
-    read_unittest,
-    read_uvu,
-)
 
 FrameworkName = Literal[
     "pytest",
@@ -32,15 +21,15 @@ FrameworkName = Literal[
     "mocha",
     "borp",
     "bun",
-    "tap",
-    "uvu",
     "jest-workspace",
     "vitest-workspace",
     "mocha-workspace",
     "go",
     "cargo",
     "maven",
-    "script",
+    "mix",
+    "phpunit",
+    "dotnet",
     "other",
 ]
 
@@ -78,15 +67,12 @@ GO_COMPILED = f"[ -d {GO_CACHE} ] && export GOCACHE={GO_CACHE} GODEBUG=goindex=0
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """`arguments` and `environment` request a report at a path; `targets` turns ids and files into arguments.
+    """`arguments` and `environment` make a runner report at a path; `targets` turns ids and files into arguments.
 
-    `reporter` is our own one that is requested; it reports while the tests run.
+    Nothing is said of how the report is read: its format decides. `reporter` is our own one that is requested; it
+    reports while the tests run.
     """
 
-    read: Callable[[bytes], Report | None] | None = None
-    read_stopped: Callable[[bytes], Report | None] | None = None
-    """Reads what a suite had reported when it was stopped, if that has another form."""
-    in_output: bool = False
     arguments: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     targets: Callable[[SuiteCommand, Iterable[str]], list[str]] | None = None
@@ -122,8 +108,6 @@ def report_command(
     """
     framework = FRAMEWORKS[suite.framework]
     command = suite.command if only is None else narrow(suite, only)
-    if suite.framework == "maven":
-        return f"{command}; ended=$?; {_SUREFIRE.format(report=report)}; exit $ended"
     if suite.framework == "go" and suite.narrowed:
         return f"{GO_COMPILED}; {command.replace('go test', 'go test -json', 1)} > {report}"
     if suite.framework == "unittest" and suite.narrowed and " -v" not in command:
@@ -131,13 +115,14 @@ def report_command(
     if suite.framework == "pytest" and suite.narrowed and "PYTHONPATH=" not in command:
         return f"{_with_plugin(report, suite.parallel if parallel else '')}{command}"
     start = suite.narrowed if only is not None else suite.unnarrowed or suite.narrowed
-    start = suite.command if suite.framework in WORKSPACES.values() else start
+    start = suite.command if suite.framework in {*WORKSPACES.values(), *_AT_THE_END} else start
     if framework.arguments and start:
         command = f"{start} {framework.arguments.format(report=report)}{command.removeprefix(start) if only else ''}"
     started = starts_runner(suite)
     reporters = [name for name in _REPORTERS if started or name == framework.reporter]
     preload = f"printf %s {shlex.quote(_PRELOAD)} > {report}.cjs; " if started else ""
-    return f"{''.join(_with_reporter(name, report) for name in reporters)}{preload}{command}"
+    place = f"mkdir -p {report}.found/begun; " if suite.framework in _IN_FILES else ""
+    return f"{place}{''.join(_with_reporter(name, report) for name in reporters)}{preload}{command}"
 
 
 def _with_reporter(name: str, report: str) -> str:
@@ -175,10 +160,12 @@ def starts_runner(suite: SuiteCommand) -> bool:
     return suite.framework in _STARTING and not suite.narrowed
 
 
-def reader_of(suite: SuiteCommand, *, stopped: bool = False) -> Callable[[bytes], Report | None] | None:
-    """What reads the report that `report_command` has written, or had written when the suite was stopped."""
-    framework = FRAMEWORKS["script" if starts_runner(suite) else suite.framework]
-    return (framework.read_stopped if stopped else None) or framework.read
+def files_command(suite: SuiteCommand, report: str) -> str:
+    """The shell command that adds to `report` what the suite wrote into files of its own; empty if it does not.
+
+    Only files that are newer than the suite's beginning are its own.
+    """
+    return _COLLECT.format(report=report) if suite.framework in _IN_FILES else ""
 
 
 def narrow(suite: SuiteCommand, only: Iterable[str]) -> str:
@@ -241,11 +228,13 @@ def _cargo_targets(suite: SuiteCommand, only: Iterable[str]) -> list[str]:
     return [*binaries, *(["--", "--exact", *tests] if tests else [])]
 
 
-# Maven leaves a file for each test class; together they are one report.
-_SUREFIRE = (
-    "{{ echo '<testsuites>'; find . -path '*/target/surefire-reports/TEST-*.xml' "
-    "-exec sed -e 's/^<?xml[^>]*?>//' {{}} +; echo '</testsuites>'; }} > {report}"
+_IN_FILES = frozenset({"maven", "dotnet", "other"})
+_COLLECT = (
+    "printf '\\f' >> {report}; find . {report}.found -type f -newer {report}.found/begun "
+    "\\( -path '*/target/*-reports/TEST-*.xml' -o -path '*/test-results/*.xml' -o -path '*/report-*.found/*' \\) "
+    '-exec sh -c \'for each; do cat "$each"; printf "\\f"; done\' sh {{}} + >> {report}'
 )
+"""Maven, Gradle and googletest leave a file for each class or program, .NET one for each project."""
 
 
 def _maven_targets(suite: SuiteCommand, only: Iterable[str]) -> list[str]:
@@ -262,7 +251,7 @@ def _maven_targets(suite: SuiteCommand, only: Iterable[str]) -> list[str]:
 
 _LAUNCHER = Path(__file__).with_name("launcher")
 _REPORTERS = ("node", "jest", "vitest", "mocha")
-_STARTING = frozenset({*_REPORTERS, "script"})
+_STARTING = frozenset({*_REPORTERS, "other"})
 _PRELOAD = r"""
 const fs = require('fs'), { argv, env } = process, report = __filename.slice(0, -4);
 const asked = [
@@ -304,48 +293,44 @@ _VITEST = REPORTER_OPTIONS["vitest"].format(reporter="{report}.vitest.mjs")
 _MOCHA = REPORTER_OPTIONS["mocha"].format(reporter="{report}.mocha.cjs")
 
 
-def read_pytest(data: bytes) -> Report | None:
-    """What a stopped pytest had reported: its own report if it still wrote that, else the lines of our plugin."""
-    return read_junit(data) or read_lines(data, stopped=True)
-
-
-_OF_LINES = partial(Framework, environment=NPM_QUIET, read=read_lines, read_stopped=partial(read_lines, stopped=True))
-FRAMEWORKS: Mapping[FrameworkName, Framework] = {
-    # The older family names each test's file, so that a test can be run again by its id.
-    "pytest": Framework(
-        read=read_junit,
-        read_stopped=read_pytest,
-        environment={
-            # One module that cannot be imported, or the first failure, must not hide all the other tests.
-            "PYTEST_ADDOPTS": "--junitxml={report} -o junit_family=xunit1 --continue-on-collection-errors --maxfail=0",
-            "TOX_OVERRIDE": "testenv.pass_env+=PYTEST_ADDOPTS",
-        },
-        targets=_as_they_are,
-    ),
-    "unittest": Framework(
-        read=read_unittest, read_stopped=partial(read_unittest, stopped=True), in_output=True, targets=_modules
-    ),
-    "node": _OF_LINES(environment={**NPM_QUIET, "NODE_OPTIONS": _NODE_REPORTERS}, targets=_files, reporter="node"),
-    "jest": _OF_LINES(arguments=_JEST, targets=_files, reporter="jest"),
-    "vitest": _OF_LINES(arguments=_VITEST, targets=_files, reporter="vitest"),
-    "mocha": _OF_LINES(arguments=_MOCHA, targets=_files, reporter="mocha"),
-    "jest-workspace": _OF_LINES(arguments=_JEST, reporter="jest"),
-    "vitest-workspace": _OF_LINES(arguments=_VITEST, reporter="vitest"),
-    "mocha-workspace": _OF_LINES(arguments=_MOCHA, reporter="mocha"),
-    "borp": _OF_LINES(arguments="--reporter=spec --reporter={report}.node.mjs", targets=_files, reporter="node"),
-    "bun": Framework(
-        read=read_bun,
-        environment=NPM_QUIET,
-        arguments="--reporter=junit --reporter-outfile={report}",
-        targets=_files,
-    ),
-    "tap": Framework(read=read_tap, in_output=True, environment=NPM_QUIET),
-    "uvu": Framework(read=read_uvu, in_output=True, environment=NPM_QUIET),
-    "go": Framework(read=read_go, targets=_go_targets),
-    "cargo": Framework(
-        read=read_cargo, in_output=True, environment={"CARGO_TERM_COLOR": "never"}, targets=_cargo_targets
-    ),
-    "maven": Framework(read=read_junit, targets=_maven_targets),
-    "script": _OF_LINES(),
-    "other": Framework(environment=NPM_QUIET),
+_PYTEST = {
+    # One module that cannot be imported, or the first failure, must not hide all the other tests. The older family
+    # names each test's file, so that a test can be run again by its id.
+    "PYTEST_ADDOPTS": "--junitxml={report} -o junit_family=xunit1 --continue-on-collection-errors --maxfail=0",
+    "TOX_OVERRIDE": "testenv.pass_env+=PYTEST_ADDOPTS",
 }
+ASKED_BY_VARIABLE: Mapping[str, str] = {
+    **NPM_QUIET,
+    **_PYTEST,
+    "PYTEST_ADDOPTS": _PYTEST["PYTEST_ADDOPTS"].replace("{report}", "{report}.found/pytest.xml"),
+    "SPEC_OPTS": "--format progress --format json --out {report}.found/rspec.json",
+    "TESTOPTS": "-v",
+    "GTEST_OUTPUT": "xml:{report}.found/",
+    "CTEST_OUTPUT_ON_FAILURE": "1",
+    "GOFLAGS": f"{dict(GO_ENVIRONMENT)['GOFLAGS']} -v",
+    "CARGO_TERM_COLOR": "never",
+}
+"""What makes pytest, RSpec, Rake's tests, googletest, CTest, `go test` and cargo name their tests, whatever starts
+them."""
+_OF_NODE = partial(Framework, environment=NPM_QUIET)
+FRAMEWORKS: Mapping[FrameworkName, Framework] = {
+    "pytest": Framework(environment=_PYTEST, targets=_as_they_are),
+    "unittest": Framework(targets=_modules),
+    "node": _OF_NODE(environment={**NPM_QUIET, "NODE_OPTIONS": _NODE_REPORTERS}, targets=_files, reporter="node"),
+    "jest": _OF_NODE(arguments=_JEST, targets=_files, reporter="jest"),
+    "vitest": _OF_NODE(arguments=_VITEST, targets=_files, reporter="vitest"),
+    "mocha": _OF_NODE(arguments=_MOCHA, targets=_files, reporter="mocha"),
+    "jest-workspace": _OF_NODE(arguments=_JEST, reporter="jest"),
+    "vitest-workspace": _OF_NODE(arguments=_VITEST, reporter="vitest"),
+    "mocha-workspace": _OF_NODE(arguments=_MOCHA, reporter="mocha"),
+    "borp": _OF_NODE(arguments="--reporter=spec --reporter={report}.node.mjs", targets=_files, reporter="node"),
+    "bun": _OF_NODE(arguments="--reporter=junit --reporter-outfile={report}", targets=_files),
+    "go": Framework(targets=_go_targets),
+    "cargo": Framework(environment={"CARGO_TERM_COLOR": "never"}, targets=_cargo_targets),
+    "maven": Framework(targets=_maven_targets),
+    "mix": Framework(arguments="--trace"),
+    "phpunit": Framework(arguments="--log-junit {report}"),
+    "dotnet": Framework(arguments="--logger trx --results-directory {report}.found"),
+    "other": Framework(environment=ASKED_BY_VARIABLE),
+}
+_AT_THE_END = frozenset({"mix", "phpunit", "dotnet"})

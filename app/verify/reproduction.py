@@ -30,7 +30,9 @@ from app.verify.frameworks import FrameworkName, SuiteCommand, narrow
 from app.verify.overlay import Overlay, apply_patch, difference
 from app.verify.paths_of_tests import is_test_file, is_test_path
 from app.verify.project import FixUnderTest, ProjectUnderTest, RevertedFix
-from app.verify.reports import Report, read_cargo, read_junit, read_unittest
+from app.verify.report_files import report_in_file
+from app.verify.report_text import report_in_output
+from app.verify.reports import Report
 from app.verify.suite import measure, read_file
 
 _WORD = re.compile(r"\S+")
@@ -267,7 +269,7 @@ async def _command(sandbox: Sandbox, command: str, timeout: float) -> FailedRun:
     environment = {"PYTEST_ADDOPTS": f"--junitxml={report} -o junit_family=xunit1"}
     ran = await run(sandbox, command, timeout=timeout, env=environment)
     content = await read_file(sandbox, report)
-    cases = read_junit(content) if content else read_unittest(ran.output) or read_cargo(ran.output)
+    cases = report_in_file(content) if content else report_in_output(ran.output)
     return FailedRun(ran.execution, _text(ran.output), cases)
 
 

@@ -9,11 +9,14 @@ from app.core.patch import FileChange
 from app.core.verification import Execution, Status, SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.verify.execution import CommandResult, as_inside, excerpt, run
-from app.verify.frameworks import FRAMEWORKS, SuiteCommand, narrow, reader_of, report_command, report_environment
+from app.verify.frameworks import SuiteCommand, files_command, narrow, report_command, report_environment
 from app.verify.launcher import launcher_of
 from app.verify.launcher.base import Launcher, execution_of_steps, supervise
 from app.verify.launcher.python_copies import PythonCopies
-from app.verify.reports import Report, collect, go_output, shared_cause
+from app.verify.missing_programs import missing_program
+from app.verify.report_files import report_in_file
+from app.verify.report_text import go_output, report_in_output
+from app.verify.reports import Report, collect, shared_cause
 
 REPORT_CHUNK = 4 * 1024**2
 MAX_REPORT = 64 * 1024**2
@@ -27,7 +30,7 @@ _REPORT_REFUSED = re.compile(
     re.IGNORECASE,
 )
 _NOT_INSTALLED = re.compile(
-    r"No module named '?(?P<module>pytest|unittest|django)\b|(?P<command>[\w./-]+): (?:command )?not found"
+    r"No module named '?(?P<module>pytest|unittest|django)\b"
     r"|(?i:missing script:? \"?test)|could not determine executable to run"
 )
 
@@ -132,6 +135,8 @@ async def measure(
     if _REPORT_REFUSED.search(ran.output[-20_000:].decode(errors="replace")):
         ran = await run(sandbox, shown, timeout=timeout)
         return SuiteMeasurement(result_of(ran, None, shown, timeout), None, ran.output)
+    if collecting := files_command(suite, report):
+        await sandbox.exec(["sh", "-c", collecting], timeout=60.0)
     content = await read_file(sandbox, report)
     if suite.framework == "go" and content:
         output = go_output(content) + ran.output
@@ -141,13 +146,17 @@ async def measure(
 
 
 def _cases(suite: SuiteCommand, ran: CommandResult, content: bytes) -> Report | None:
-    read = reader_of(suite, stopped=ran.execution.timed_out)
-    if read is None:
-        return None
-    if content:
-        return read(content)
+    """What the suite wrote and, if nobody knows what it starts or it wrote nothing, what it printed."""
+    stopped = ran.execution.timed_out
+    written = report_in_file(content, stopped=stopped) if content else None
     # Lines are missing from the middle of an output that was too long: no results are better than half of them.
-    return None if ran.dropped or not FRAMEWORKS[suite.framework].in_output else read(ran.output)
+    if ran.dropped or (written and suite.framework != "other"):
+        return written
+    printed = report_in_output(ran.output, stopped=stopped)
+    if not (written and printed):
+        return printed or written
+    # CTest prints what it starts: the programs of googletest, or each of their tests.
+    return {**{name: case for name, case in printed.items() if name.replace(".", "::", 1) not in written}, **written}
 
 
 def result_of(ran: CommandResult, cases: Report | None, shown: str, timeout: float) -> SuiteResult:
@@ -184,14 +193,15 @@ def could_not_start(execution: Execution) -> str:
     """Why a suite command never reached a test, in a sentence; empty if it did."""
     if execution.timed_out or execution.exit_code == 0:
         return ""
-    found = _NOT_INSTALLED.search(execution.excerpt[-EXCERPT_LOOKED_AT:])
+    output = execution.excerpt[-EXCERPT_LOOKED_AT:]
+    found = _NOT_INSTALLED.search(output)
     if found and found["module"]:
         return f"{found['module']} is not installed in the sandbox."
-    if found and found["command"] and execution.exit_code in (126, 127):
-        return f"The command {found['command']} is not in the sandbox."
+    if missing := missing_program(execution.exit_code, output):
+        return missing
     if execution.exit_code in (126, 127):
         return f"The test command could not be started (exit code {execution.exit_code})."
-    return "The test command does not exist in the project." if found and not found["command"] else ""
+    return "The test command does not exist in the project." if found else ""
 
 
 EXCERPT_LOOKED_AT = 2_000

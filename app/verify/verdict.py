@@ -56,6 +56,7 @@ def compare(command: str, base: SuiteResult, head: SuiteResult) -> SuiteComparis
         fixed=tuple(sorted(failed_before & passed_now)),
         # A failing case stands for one that is gone only if its failure counts itself.
         missing=tuple(sorted(_missing(gone, passed_before, passed_now | newly))),
+        by_exit_code=base.count is None or head.count is None,
     )
 
 
@@ -160,7 +161,9 @@ CAPS_AT_TESTED: frozenset[ControlName] = frozenset(
 _CAPS_AT_UNPROVED: frozenset[ControlName] = frozenset({"replay_agrees", "conditions_agree"})
 """If one of these fails for the independent tests, the change works only under test; other tests cannot compensate."""
 
-BEYOND_THE_FIXER = frozenset({"no_specification", "suite_not_compared", "no_red_expected", "same_conditions"})
+BEYOND_THE_FIXER = frozenset(
+    {"no_specification", "suite_not_compared", "suite_by_exit_code", "no_red_expected", "same_conditions"}
+)
 """Rules whose objection no other change could have avoided."""
 
 
@@ -336,6 +339,9 @@ def _not_proved(facts: Facts) -> Iterator[Refusal]:
             yield Refusal("nothing_held_back", "tested", reason)
     if not _compared(facts.suite):
         yield Refusal("suite_not_compared", "tested", _about_suite(facts.suite))
+    elif facts.suite is not None and facts.suite.by_exit_code:
+        reason = "Only the suite's exit code is known, so a test that fails or is no longer run may go unnoticed."
+        yield Refusal("suite_by_exit_code", "tested", reason)
 
 
 def _not_tested(facts: Facts) -> Iterator[Refusal]:
@@ -509,15 +515,27 @@ def _about_suite(suite: SuiteComparison | None) -> str:
     if suite.base is None or suite.head is None:
         return "The suite did not run on both base and head."
     if not _compared(suite):
-        return "The suite's results on base and head cannot be compared."
+        return _why_not_compared(suite.base, suite.head)
     counted = suite.head.count
     passed = f" ({counted.passed} passed)" if counted is not None else ""
     text = f"The suite ran on base and head and has no new failures{passed}."
+    if suite.by_exit_code:
+        text = f"The suite's exit code is 0 on base and head. {NO_REPORT}"
     if changed := sum(len(one.failing) for one in suite.changed_tests):
         text += (
             f" {count(changed, 'existing test')} {'passes' if changed == 1 else 'pass'} only with the patch's tests."
         )
     return " ".join(filter(None, (text, suite.head.partial or suite.base.partial)))
+
+
+NO_REPORT = "No report of single tests could be read from what it wrote and printed."
+
+
+def _why_not_compared(base: SuiteResult, head: SuiteResult) -> str:
+    if base.count is not None and head.count is not None:
+        return "No test passed on both base and head, so the suite says nothing of the change."
+    codes = f"its exit code is {base.execution.exit_code} on the base and {head.execution.exit_code} on the head"
+    return f"The suite cannot be compared: {codes}. {NO_REPORT}"
 
 
 def _sentence(text: str) -> str:

@@ -21,7 +21,8 @@ from app.verify.launcher.base import (
 )
 from app.verify.launcher.compiled_copies import GoCopies, RustCopies, rust_parts
 from app.verify.launcher.compiled_replay import go_replay, rust_replay
-from app.verify.reports import MAX_TEXT, CaseResult, GoEvents, Outcomes, Report, go_output, read_cargo, read_go
+from app.verify.report_text import GoEvents, go_output, read_cargo, read_go
+from app.verify.reports import MAX_TEXT, CaseResult, Outcomes, Report
 
 COVERAGE = "cover.out"
 CARGO_ENVIRONMENT = {"CARGO_TERM_COLOR": "never"}

@@ -10,19 +10,9 @@ from hypothesis import strategies as st
 
 from app.verify.launcher import report_lines
 from app.verify.launcher.base import StepEnd, exit_code_problem
-from app.verify.reports import (
-    MAX_DEPTH,
-    MAX_ID,
-    CaseResult,
-    Report,
-    go_output,
-    read_bun,
-    read_cargo,
-    read_go,
-    read_junit,
-    read_lines,
-    read_unittest,
-)
+from app.verify.report_files import MAX_DEPTH, report_in_file
+from app.verify.report_text import go_output, report_in_output
+from app.verify.reports import MAX_ID, CaseResult, Report
 
 
 def statuses(report: Report | None) -> dict[str, str]:
@@ -53,7 +43,7 @@ PYTEST = junit(
 
 
 def test_pytest_ids_are_the_ones_that_pytest_takes_back() -> None:
-    assert statuses(read_junit(PYTEST)) == {
+    assert statuses(report_in_file(PYTEST)) == {
         "tests/test_bad.py": "error",
         "tests/test_x.py::TestA::test_inherited": "failed",
         "tests/test_x.py::TestA::test_b[1]": "passed",
@@ -65,7 +55,7 @@ def test_pytest_ids_are_the_ones_that_pytest_takes_back() -> None:
 
 
 def test_a_failure_keeps_its_reason() -> None:
-    report = read_junit(PYTEST)
+    report = report_in_file(PYTEST)
     assert report is not None
     assert report["tests/test_x.py::TestA::test_b[a b]"].text == "AssertionError: boom\ntrace"
     assert report["tests/test_x.py::TestA::test_b[1]"] == CaseResult("passed")
@@ -83,20 +73,20 @@ BUN = (
 
 
 def test_tests_of_bun_are_named_by_file_and_titles() -> None:
-    assert statuses(read_bun(BUN)) == {
+    assert statuses(report_in_file(BUN)) == {
         "a.test.ts::outer > inner > x > one": "passed",
         "a.test.ts::outer > later": "skipped",
         "a.test.ts::fails": "failed",
         "b.test.ts::outer > later": "passed",
     }
-    assert read_bun(b"no report") is None
+    assert report_in_file(b"no report") is None
 
 
 def test_a_subtest_that_fails_twice_fails_once() -> None:
     report = junit(
         '<testcase classname="t" name="a" file="t.py"><failure message="1"/><failure message="2"/></testcase>'
     )
-    assert statuses(read_junit(report)) == {"t.py::a": "failed"}
+    assert statuses(report_in_file(report)) == {"t.py::a": "failed"}
 
 
 NODE = b"""<?xml version="1.0" encoding="utf-8"?>
@@ -114,7 +104,7 @@ NODE = b"""<?xml version="1.0" encoding="utf-8"?>
 
 
 def test_node_tests_are_named_by_their_path_of_suites() -> None:
-    assert statuses(read_junit(NODE)) == {
+    assert statuses(report_in_file(NODE)) == {
         "top & bottom": "passed",
         "S > one": "passed",
         "S > T > two": "failed",
@@ -144,12 +134,12 @@ EXTERNAL = b"""<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><testsuites
     ],
 )
 def test_a_broken_report_is_ignored(garbage: bytes) -> None:
-    assert read_junit(garbage) is None
+    assert report_in_file(garbage) is None
 
 
 @given(st.binary(max_size=300))
 def test_no_bytes_are_an_error(data: bytes) -> None:
-    for read in (read_junit, read_lines, read_go, read_cargo, read_unittest):
+    for read in (report_in_file, report_in_output):
         report = read(data)
         assert report is None or isinstance(report, dict)
 
@@ -163,8 +153,8 @@ def test_no_bytes_are_an_error(data: bytes) -> None:
 )
 def test_no_json_is_an_error(document: object) -> None:
     data = json.dumps(document).encode()
-    read_lines(data, stopped=True)
-    read_go(data)
+    report_in_file(data, stopped=True)
+    report_in_output(data)
 
 
 LINES = b"""\
@@ -186,14 +176,14 @@ def test_lines_count_if_their_process_has_ended_or_the_suite_was_stopped() -> No
         "test/a.test.js::later": "skipped",
         "test/b.test.js": "error",
     }
-    report = read_lines(LINES)
+    report = report_in_file(LINES)
     assert statuses(report) == ended
     assert report is not None
     assert report["test/a.test.js::S > one"].text == "Error: no"
-    assert statuses(read_lines(LINES, stopped=True)) == {**ended, "test/c.test.js::other": "passed"}
-    assert read_lines(b'[1, "a", "passed", ""]') is None
-    assert read_lines(b"[1]") == {}, "a runner that ended and found no tests"
-    assert read_lines(b"[" * 100_000) is None
+    assert statuses(report_in_file(LINES, stopped=True)) == {**ended, "test/c.test.js::other": "passed"}
+    assert report_in_file(b'[1, "a", "passed", ""]') is None
+    assert report_in_file(b"[1]") == {}, "a runner that ended and found no tests"
+    assert report_in_file(b"[" * 100_000) is None
 
 
 GO = "\n".join(
@@ -220,7 +210,7 @@ GO = "\n".join(
 
 
 def test_go_events() -> None:
-    report = read_go(GO)
+    report = report_in_output(GO)
     assert statuses(report) == {
         "ex::TestOK": "passed",
         "ex::TestBad": "failed",
@@ -270,7 +260,7 @@ test src/lib.rs - f (line 17) ... ok
 
 
 def test_cargo_ids_have_the_binary_and_do_not_change_with_the_lines() -> None:
-    report = read_cargo(CARGO)
+    report = report_in_output(CARGO)
     assert statuses(report) == {
         "src/lib.rs::tests::ig": "skipped",
         "src/lib.rs::tests::ok": "passed",
@@ -281,7 +271,7 @@ def test_cargo_ids_have_the_binary_and_do_not_change_with_the_lines() -> None:
     }
     assert report is not None
     assert "assertion `left == right` failed" in report["src/lib.rs::tests::bad"].text
-    assert statuses(read_cargo(CARGO.replace(b"(line 17)", b"(line 99)"))) == statuses(report)
+    assert statuses(report_in_output(CARGO.replace(b"(line 17)", b"(line 99)"))) == statuses(report)
 
 
 UNITTEST = b"""test_imp (unittest.loader._FailedTest.test_imp) ... ERROR
@@ -332,7 +322,7 @@ FAILED (failures=2, errors=3)
 
 
 def test_unittest_lines_of_old_and_new_pythons() -> None:
-    report = read_unittest(UNITTEST)
+    report = report_in_output(UNITTEST)
     assert statuses(report) == {
         "unittest.loader._FailedTest.test_imp": "error",
         "unittest.loader._FailedTest.tests.test_in": "error",
@@ -354,14 +344,14 @@ def test_a_stopped_unittest_keeps_what_it_reported() -> None:
     lines = (
         b"test_a (t.A.test_a) ... ok\ntest_b (t.A.test_b) ... Traceback (most recent call last):\nKeyboardInterrupt\n"
     )
-    assert statuses(read_unittest(lines, stopped=True)) == {"t.A.test_a": "passed"}
-    assert read_unittest(lines) is None
+    assert statuses(report_in_output(lines, stopped=True)) == {"t.A.test_a": "passed"}
+    assert report_in_output(lines) is None
 
 
 def test_output_without_a_summary_is_not_a_result() -> None:
-    assert read_unittest(UNITTEST.split(b"Ran 12")[0]) is None
-    assert read_cargo(b"error: could not compile `cr`") is None
-    assert read_go(b"go: cannot find main module") is None
+    assert report_in_output(UNITTEST.split(b"Ran 12")[0]) is None
+    assert report_in_output(b"error: could not compile `cr`") is None
+    assert report_in_output(b"go: cannot find main module") is None
 
 
 def test_our_plugin_of_pytest_is_for_old_pythons() -> None:
@@ -372,7 +362,7 @@ def test_our_plugin_of_pytest_is_for_old_pythons() -> None:
 
 def test_ids_have_no_control_characters_and_an_end() -> None:
     name = "a&#10;b" + "c" * 2_000
-    report = read_junit(junit(f'<testcase classname="t" name="{name}" file="t.py"/>'))
+    report = report_in_file(junit(f'<testcase classname="t" name="{name}" file="t.py"/>'))
     assert report is not None
     (only,) = report
     assert "\n" not in only

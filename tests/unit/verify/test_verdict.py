@@ -334,6 +334,19 @@ def test_a_suite_in_which_nothing_passes_shows_nothing() -> None:
     assert verdict(suite=all_red, specified=None, expects_red=False).verdict == "unproved"
 
 
+def test_a_suite_of_which_only_the_exit_code_is_known_is_tested_at_best_and_says_so() -> None:
+    found = verdict(suite=compare("t", unnamed(0), unnamed(0)), specified=specification())
+    assert (found.verdict, found.rules) == ("tested", ("suite_by_exit_code",))
+    assert found.suite is not None
+    assert found.suite.by_exit_code
+    assert any(
+        "exit code is 0 on base and head. No report of single tests could be read" in one for one in found.reasons
+    )
+    red = verdict(suite=compare("t", unnamed(3), unnamed(1)), specified=specification())
+    assert (red.verdict, red.rules) == ("tested", ("suite_not_compared",))
+    assert any("its exit code is 3 on the base and 1 on the head. No report of" in one for one in red.reasons)
+
+
 def test_exit_codes_alone() -> None:
     def outcome(base: SuiteResult, head: SuiteResult) -> Verdict:
         return verdict(None, compare("suite", base, head), specified=None, expects_red=False).verdict

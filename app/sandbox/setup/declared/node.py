@@ -80,7 +80,13 @@ class _PackageReading:
     seen: set[str] = field(default_factory=set)
 
 
-def prints_tap(package: Mapping[str, Any], words: list[str]) -> bool:
+def uses_node_test(files: ManifestFiles, words: list[str], root: str = "") -> bool:
+    """Whether a command is `node FILE`, with a file that is written for Node's own test runner."""
+    named = [f"{root}{word.removeprefix('./')}" for word in words[1:] if words[0] == "node"]
+    return any("node:test" in files.text(path) for path in named if path in files)
+
+
+def _prints_tap(package: Mapping[str, Any], words: list[str]) -> bool:
     """Whether a command is `node FILE` in a project whose tests are written with a library that prints TAP."""
     known = {*table(package, "devDependencies"), *table(package, "dependencies")}
     return words[0] == "node" and words[1:] != [] and words[-1][:1] != "-" and not known.isdisjoint(_TAP_LIBRARIES)
@@ -91,7 +97,8 @@ def node_scripts(files: ManifestFiles, root: str = "") -> NodeScripts:
     reading = _reading(files, root)
     _script(reading, "test", [], 0)
     found = reading.found
-    if found.before and not (found.runner or found.of_each) and prints_tap(reading.package, found.before[-1].split()):
+    last = found.before[-1].split() if found.before and not (found.runner or found.of_each) else []
+    if last and (_prints_tap(reading.package, last) or uses_node_test(files, last, root)):
         found.runner = found.before.pop()
     return found
 
