@@ -16,21 +16,24 @@ from time import monotonic
 from app.core.errors import SetupError
 from app.core.job import BASE_SUITE, Progress, waiting_for
 from app.core.patch import Tree
-from app.core.text import one_line
+from app.core.text import listed, one_line
 from app.core.verification import SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.sandbox.setup.declared.ci import ci_jobs
-from app.sandbox.setup.declared.commands import simple_commands
+from app.sandbox.setup.declared.commands import simple_commands, without_assignments
 from app.sandbox.setup.declared.node import NodeScripts, choose_node, node_jobs, node_scripts
 from app.sandbox.setup.declared.python import DeclaredSetup, declared_pythons, declared_setups
 from app.sandbox.setup.declared.python_metadata import LOCKS, workspace_roots
 from app.sandbox.setup.ecosystems.base import SetupChoice
 from app.sandbox.setup.manifests import ManifestFiles, table
-from app.verify.detect import find_suite, prefix, recognise
+from app.sandbox.setup.package_tools import NODE_TOOLS
+from app.verify.ci_steps import ci_tests
+from app.verify.detect import count_tests, find_suite, find_suites, prefix, recognise
 from app.verify.frameworks import WORKSPACES, SuiteCommand
 from app.verify.paths_of_tests import is_test_file
 from app.verify.reports import cause_of
 from app.verify.suite import could_not_start, measure
+from app.verify.verdict import NO_REPORT
 
 MAX_DECLARED = 3
 _NO_TESTS = re.compile(r"(?:.+/)?(?:benchmarks|docs|examples)(?=/)")
@@ -69,7 +72,7 @@ _BOUND = re.compile(r"(>=|>|<=|<|!=|==|~=|\^)\s*3\.(\d+)")
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One way to set up and to test. `suite` is None if no test command is known; `part` means that it names less
-    than half of the files with tests."""
+    than half of the files with tests, of which there are `files` as far as is known."""
 
     name: str
     reason: str
@@ -77,6 +80,7 @@ class Candidate:
     choice: SetupChoice
     suite: SuiteCommand | None
     part: bool = False
+    files: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +107,59 @@ class Surroundings:
 
 def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) -> list[Candidate]:
     """Never empty; with a configured `test` they differ in their set-up only."""
-    suite = find_suite(tree, test)
+    suites = find_suites(tree)
+    suite = find_suite(tree, test) if test else next(iter(suites), None)
     files = ManifestFiles(tree)
     if suite is None and "package.json" in files and not _has_python(files):
         suite = SuiteCommand(command="")
     if (
         suite is None
         or suite.framework in {"pytest", "unittest"}
-        or (suite.framework == "other" and _has_python(files))
+        or (suite.framework == "other" and _has_python(files) and not suite.command.startswith("cmake"))
     ):
         found = _python(tree, suite, surroundings, test)
     else:
         found = _not_python(tree, suite, surroundings, test)
-    return sorted(found, key=lambda one: -one.score)
+    if not test:
+        found += _others(files, suites)
+    return [replace(one, files=count_tests(tree, one.suite)) for one in sorted(found, key=lambda one: -one.score)]
+
+
+MAX_OTHERS = 3
+
+
+def _others(files: ManifestFiles, suites: Sequence[SuiteCommand]) -> Iterator[Candidate]:
+    """The suites of other programs that the files suggest; each also without Node's packages if it is none of Node."""
+    started = set[str]()
+    for suite in suites:
+        program = _starts(suite)
+        if program in started or len(started) > MAX_OTHERS:
+            continue
+        if started:
+            reason = f"the tests that `{suite.command}` runs"
+            yield Candidate(f"manifests, {suite.command}", reason, 28 - len(started), SetupChoice(), suite)
+        started.add(program)
+        if "package.json" in files and program not in _NODE_OR_PYTHON:
+            reason = f"the tests that `{suite.command}` runs, without the packages of Node"
+            choice = SetupChoice(without=("npm",))
+            yield Candidate(f"manifests, {suite.command}, without Node", reason, 28 - len(started), choice, suite)
+
+
+def _starts(suite: SuiteCommand) -> str:
+    """The program that a suite's command starts; one name for all of Node's and one for all of Python's."""
+    words = without_assignments(suite.command.rpartition(f"cd {shlex.quote(suite.directory)} && ")[2].split())
+    program = PurePosixPath(words[0]).name if words else ""
+    return (
+        "python"
+        if program.startswith("py")
+        else "node"
+        if program in NODE_TOOLS or program in NODE_PROGRAMS
+        else program
+    )
+
+
+NODE_PROGRAMS = frozenset({"node", "npx", "bun"})
+_NODE_OR_PYTHON = frozenset({"node", "python"})
 
 
 def _not_python(tree: Tree, suite: SuiteCommand, surroundings: Surroundings, test: str | None) -> list[Candidate]:
@@ -130,6 +174,7 @@ def _not_python(tree: Tree, suite: SuiteCommand, surroundings: Surroundings, tes
         found.insert(0, Candidate("package.json, runner", reason, 45, SetupChoice(), runner))
     if not test:
         found += _jobs(tree, files, suite)
+        found += _ci_steps(tree, files, suite)
         found += _crates(files, suite) if suite.framework == "cargo" else ()
     found = [_on_node(one, node.needed, surroundings) for one in found]
     first = found[0]
@@ -171,6 +216,16 @@ def _jobs(tree: Tree, files: ManifestFiles, suite: SuiteCommand) -> Iterator[Can
         known.append(scripts)
         if found is not None:
             yield Candidate(source, f"what {source} runs", 36 if suite.narrowed else 42, SetupChoice(), found)
+
+
+def _ci_steps(tree: Tree, files: ManifestFiles, suite: SuiteCommand) -> Iterator[Candidate]:
+    """What jobs of CI build and test with other programs than those of Python and Node."""
+    seen = {suite.command}
+    for source, command in ci_tests(files) if not suite.directory else ():
+        if command not in seen and len(seen) <= MAX_DECLARED:
+            seen.add(command)
+            score = 42 if suite.framework == "other" else 36  # before what only a file's name suggests
+            yield Candidate(source, f"what {source} runs", score, SetupChoice(), recognise(tree, command, None))
 
 
 def _behind(tree: Tree, suite: SuiteCommand, scripts: NodeScripts) -> SuiteCommand | None:
@@ -411,9 +466,29 @@ class Trial:
         return self.stopped and not self.count.passed + self.count.failed
 
     @property
-    def rank(self) -> tuple[bool, bool, int, bool, float]:
-        whole = self.comparable and not self.candidate.part
-        return (self.result is not None, whole, self.count.passed, self.too_long, self.share)
+    def rank(self) -> tuple[bool, float, bool, bool, float]:
+        """The most tests that ran and passed; half of them if too many others fail. A whole suite before a part."""
+        passed = self.count.passed if self.comparable else self.count.passed / 2
+        return (self.result is not None, passed * self.share, not self.candidate.part, self.too_long, self.share)
+
+    @property
+    def ran(self) -> str:
+        """What it ran, for people."""
+        count = self.count
+        if self.result is None:
+            return "not set up" if self.reason and self.candidate.suite else "no tests"
+        if self.result.count is None:
+            return f"exit code {self.result.execution.exit_code}"
+        return f"{count.passed} passed, {count.failed} failed, {count.skipped} not run"
+
+    def may_be_beaten_by(self, other: Candidate) -> bool:
+        """Whether another candidate has more files with tests than tests passed here."""
+        mine, its = (one.suite.command if one.suite else "" for one in (self.candidate, other))
+        return mine != its and (self.count.passed < other.files or self.by_exit_code)
+
+    @property
+    def by_exit_code(self) -> bool:
+        return self.result is not None and self.result.count is None and self.result.execution.exit_code == 0
 
 
 Open = Callable[[Candidate], AbstractAsyncContextManager[Sandbox]]
@@ -441,6 +516,11 @@ async def try_candidates(
     for candidate in found[:MAX_TRIALS]:
         if trials and monotonic() - begun > limits.total:
             break
+        clear = [one for one in trials if one.share >= CLEAR and not one.candidate.part]
+        if (len(clear) > 1 or (clear and not clear[0].skips_many)) and not max(
+            clear, key=lambda one: one.rank
+        ).may_be_beaten_by(candidate):
+            continue
         progress.report("note", f"set-up: {candidate.reason}")
         started = monotonic()
         try:
@@ -451,8 +531,7 @@ async def try_candidates(
         trials.append(trial)
         if trial.reason:
             progress.report("note", f"set-up: {candidate.name}: {trial.reason}")
-        clear = [one for one in trials if one.share >= CLEAR and not one.candidate.part]
-        if len(clear) > 1 or (clear and not clear[0].skips_many) or trial.stopped_while_passing:
+        if trial.stopped_while_passing:
             break
         if trial.comparable and monotonic() - begun > limits.total / 2:
             break
@@ -487,11 +566,18 @@ def _against(result: SuiteResult) -> str:
     if count is None:
         cause = cause_of(result.execution.excerpt)
         ended = f"The tests end with exit code {result.execution.exit_code}: {cause}"
-        return "" if result.execution.exit_code == 0 else could_not_start(result.execution) or result.partial or ended
+        if result.execution.exit_code == 0:
+            return f"Only its exit code is known. {NO_REPORT}"
+        return could_not_start(result.execution) or result.partial or f"{ended} {NO_REPORT}"
     if count.passed + count.failed == 0:
         cause = "" if result.execution.exit_code == 0 else f" {cause_of(result.execution.excerpt)}"
         return result.partial or f"No test was collected.{cause}"
     if count.passed / (count.passed + count.failed) >= COMPARABLE:
         return result.partial
     cause = result.shared_cause or cause_of(result.execution.excerpt)
-    return f"{count.failed} of {count.passed + count.failed} tests fail: {cause}"
+    named = "" if result.shared_cause else f" ({listed(result.failing or (), NAMED)})"
+    return f"{count.failed} of {count.passed + count.failed} tests fail{named}: {cause}"
+
+
+NAMED = 3
+"""Failing tests that a sentence names."""

@@ -28,8 +28,14 @@ MAX_DEPTH = 2
 MAX_READ = 512 * 1024
 _MARKERS = frozenset(
     {"pyproject.toml", "setup.py", "setup.cfg", "package.json", "go.mod", "Cargo.toml", "pom.xml", "build.gradle"}
+    | {"build.gradle.kts", "mix.exs", "composer.json", "Gemfile", "go.work"}
 )
-_NOT_OURS = frozenset({"node_modules", "vendor", "third_party", ".venv", "venv", "site-packages", "examples"})
+_NOT_OURS = re.compile(
+    r"(?:^|/)(?:node_modules|vendor|third_?party|3rdparty|extern(?:al)?|deps|submodules|\.?venv|site-packages|examples"
+    r"|(?:googletest|gtest|googlemock|catch2?|doctest)(?:-[\w.]+)?)/",
+    re.IGNORECASE,
+)
+"""Directories with other projects' files, and samples."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +69,7 @@ class ProjectDirectory:
 def project_directories(tree: Tree) -> list[ProjectDirectory]:
     """The top of the tree, and the directories near it with a manifest of their own."""
     sizes = {
-        path: entry.size
-        for path, entry in tree.entries().items()
-        if entry.mode != LINK and _NOT_OURS.isdisjoint(path.split("/")[:-1])
+        path: entry.size for path, entry in tree.entries().items() if entry.mode != LINK and not _NOT_OURS.search(path)
     }
     directories = {""}
     for path in sizes:
@@ -239,6 +243,10 @@ _PYTEST_VALUES = words("""
 """)
 
 
+_VERBOSITY = re.compile(r"\s(?:-v|--verbosity)[ =]?\d(?=\s)")
+_DJANGO_VALUES = words(
+    "--settings --pythonpath --parallel --testrunner -k --tag --exclude-tag --shuffle -p --pattern -t"
+)
 _WITHOUT_CHOSEN_TESTS = "-DfailIfNoTests=false -Dsurefire.failIfNoSpecifiedTests=false"
 """For Maven: several modules may have none of the chosen tests."""
 
@@ -316,8 +324,13 @@ def _recognise_unittest(command: _ConfiguredCommand) -> SuiteCommand:
 
 
 def _recognise_django(command: _ConfiguredCommand) -> SuiteCommand:
-    narrowed = f"{command.launcher}{' '.join(command.rest.split()[:3])} -v 2"
-    return replace(command.suite, command=narrowed, framework="unittest", narrowed=narrowed)
+    """With the verbosity at which each test is printed; labels choose, so the chosen tests replace them."""
+    start, test, rest = _VERBOSITY.sub("", f"{command.rest} ").partition(" test ")
+    arguments = rest.split()
+    options = [word for at, word in enumerate(arguments) if word[0] == "-" or arguments[at - 1] in _DJANGO_VALUES]
+    narrowed = " ".join([f"{command.launcher}{start}{test}".rstrip(), "-v 2", *options])
+    labels = [word for word in arguments if word not in options]
+    return replace(command.suite, command=" ".join([narrowed, *labels]), framework="unittest", narrowed=narrowed)
 
 
 def _program(command: _ConfiguredCommand) -> str:
@@ -400,7 +413,7 @@ def _has_tests(files: ManifestFiles, directory: str) -> bool:
 _RULES: tuple[tuple[re.Pattern[str], Callable[[_ConfiguredCommand], SuiteCommand]], ...] = (
     (re.compile(r"(?:pytest|py\.test)\b"), _recognise_pytest),
     (re.compile(r"unittest\b"), _recognise_unittest),
-    (re.compile(r"\S*python\S* manage\.py test\b(?!.*\s-v)"), _recognise_django),
+    (re.compile(r"(?:(?:\S*python\S* )?\S*manage\.py|django(?:-admin)?) test(?!\S)"), _recognise_django),
     (re.compile(r"(?:jest|vitest|mocha)(?:@\S*)?(?!\S)"), _recognise_javascript),
     (re.compile(r"(?:ava|tape|tap|qunit|lab)(?:@\S*)?(?!\S)"), _recognise_tap),
     (re.compile(r"node .*--test\b"), _recognise_node),
@@ -491,8 +504,8 @@ def _start(place: ProjectDirectory, tests: list[str]) -> str:
     return max(sorted(votes), key=lambda start: votes[start]) if votes else ""
 
 
-# Ecosystems whose results are only known by the exit code: a file that identifies them, and their test command.
-_BY_EXIT_CODE = (
+# Ecosystems whose tests are nobody's to choose among: a file that identifies them, and their test command.
+_BY_MARKER = (
     ("gradlew", "./gradlew test"),
     ("build.gradle", "gradle test"),
     ("build.gradle.kts", "gradle test"),
@@ -509,27 +522,36 @@ _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 
 
 def find_suite(tree: Tree, configured: str | None = None) -> SuiteCommand | None:
-    """The configured `test:` command wins. Otherwise the ecosystem with most tests, nearest to the top; its `note`
-    names the others. None if there is none."""
-    detected = _detected(tree)
+    """The configured `test:` command wins. Otherwise the first of `find_suites`; its `note` names others that it does
+    not include. None if there is none."""
+    detected = next(iter(find_suites(tree)), None)
     if configured and configured.strip():
         return recognise(tree, configured.strip(), detected)
     return detected
 
 
-def _detected(tree: Tree) -> SuiteCommand | None:
+def find_suites(tree: Tree) -> list[SuiteCommand]:
+    """What the files suggest: the ecosystem with most tests, nearest to the top, comes first."""
     inner = inner_root(ManifestFiles(tree))
     places = [place for place in project_directories(tree) if place.directory or not inner]
     found = [(place, suite) for place in places for suite in _suites(place)]
     if not found:
-        return None
+        return []
     found.sort(key=lambda item: (item[0].depth, -_tests(item[0], item[1])))
     (place, main), *others = found
     left_out = [suite for _, suite in others if not _covered(place, main, suite)]
+    more = [suite for suite in (_by_marker(place), _make(place)) if suite is not None and suite.command != main.command]
     if not left_out:
-        return main
+        return [main, *more]
     names = listed([f"`{suite.command}`" for suite in left_out], SHOWN)
-    return replace(main, note=f"Also found, but not run: {names}. Set `test:` in the configuration to choose.")
+    note = f"Also found, but not run: {names}. Set `test:` in the configuration to choose."
+    return [replace(main, note=note), *left_out, *more]
+
+
+def count_tests(tree: Tree, suite: SuiteCommand | None) -> int:
+    """The number of files with tests that belong to a suite, by their names; 0 if nobody knows."""
+    place = next((each for each in project_directories(tree) if suite and each.directory == suite.directory), None)
+    return _tests(place, suite) if place and suite else 0
 
 
 def _covered(place: ProjectDirectory, main: SuiteCommand, other: SuiteCommand) -> bool:
@@ -546,11 +568,14 @@ def _covered(place: ProjectDirectory, main: SuiteCommand, other: SuiteCommand) -
 
 
 def _suites(place: ProjectDirectory) -> list[SuiteCommand]:
-    found = [_python(place), node_suite(place), _go(place), _cargo(place), _maven(place)]
+    found = [_python(place), node_suite(place), _go(place), _cargo(place), _maven(place), _cmake(place)]
     suites = [suite for suite in found if suite is not None]
-    if not suites and (other := _by_exit_code(place) or _make(place)):
+    if not suites and (other := _by_marker(place) or _make(place)):
         suites.append(other)
     return suites
+
+
+_SUFFIXES = {"cmake": {".c", ".cc", ".cpp", ".cxx", ".cu", ".m", ".mm"}}
 
 
 def _tests(place: ProjectDirectory, suite: SuiteCommand) -> int:
@@ -561,15 +586,36 @@ def _tests(place: ProjectDirectory, suite: SuiteCommand) -> int:
         "go": {".go"},
         "cargo": {".rs"},
         "maven": {".java", ".kt"},
-        "other": {PurePosixPath(path).suffix for path in place.files},
+        "other": _SUFFIXES.get(suite.command.partition(" ")[0], {PurePosixPath(path).suffix for path in place.files}),
     }.get(suite.framework, {".js", ".ts", ".mjs", ".cjs", ".jsx", ".tsx", ".mts", ".cts"})
     return sum(1 for path in place.files if PurePosixPath(path).suffix in suffixes and is_test_file(path))
 
 
 def _go(place: ProjectDirectory) -> SuiteCommand | None:
-    if "go.mod" not in place.files or not any(path.endswith("_test.go") for path in place.files):
+    tests = [path for path in place.files if path.endswith("_test.go")]
+    modules = [str(PurePosixPath(path).parent) for path in place.files if PurePosixPath(path).name == "go.mod"]
+    if not tests or not (place.names & {"go.mod", "go.work"}):
         return None
+    tested = sorted(
+        {max((m for m in modules if _is_below(path, m)), key=len, default="") for path in tests} - {"", "."}
+    )
+    if "go.work" in place.names:
+        used = re.findall(r"(?m)^\s*(?:use\s+)?(\./[\w./-]+|\.)\s*(?://.*)?$", place.text("go.work"))
+        members = [module for module in tested if f"./{module}" in used]
+        packages = " ".join(
+            f"./{module}/..." if module else "./..." for module in [*([""] if "." in used else []), *members]
+        )
+        return _within(place, "go", f"go test {packages or './...'}", "go test")
+    if all(any(_is_below(path, module) for module in tested) for path in tests):  # none in the module at the top
+        return _within(place, "other", _GO_MODULES.format(places=shlex.join(tested)), narrowed="")
     return _within(place, "go", "go test ./...", "go test")
+
+
+def _is_below(path: str, directory: str) -> bool:
+    return directory == "." or path.startswith(f"{directory}/")
+
+
+_GO_MODULES = 'failed=; for each in {places}; do (cd "$each" && go test ./...) || failed=1; done; [ -z "$failed" ]'
 
 
 def _cargo(place: ProjectDirectory) -> SuiteCommand | None:
@@ -589,9 +635,28 @@ def _maven(place: ProjectDirectory) -> SuiteCommand | None:
     return _within(place, "maven", command, f"{command} {_WITHOUT_CHOSEN_TESTS}")
 
 
-def _by_exit_code(place: ProjectDirectory) -> SuiteCommand | None:
+def _cmake(place: ProjectDirectory) -> SuiteCommand | None:
+    """Built and tested by CTest, with the options that switch tests on."""
+    lists = [path for path in place.files if PurePosixPath(path).name == "CMakeLists.txt"]
+    texts = [place.text(path) for path in lists[:MAX_LOOKED_INTO]] if "CMakeLists.txt" in place.names else []
+    if not any(_CTEST.search(text) for text in texts):
+        return None
+    switched = dict.fromkeys(name for text in texts for name in _TEST_OPTION.findall(text))
+    options = "".join(f" -D{name}=ON" for name in switched)
+    build = "build" if not any(path.startswith("build/") for path in place.files) else "build-tests"
+    made = f'cmake -S . -B {build}{options} && cmake --build {build} --parallel "$(nproc)"'
+    return _within(place, "other", f"{made} && (cd {build} && ctest)", narrowed="")
+
+
+_CTEST = re.compile(r"(?im)^\s*(?:enable_testing|add_test|include\s*\(\s*CTest|\w+_discover_tests)\b")
+_TEST_OPTION = re.compile(
+    r"(?im)^\s*(?:cmake_dependent_)?option\s*\(\s*(\w*(?:BUILD|ENABLE|WITH|MAKE)\w*_TESTS?(?:ING)?)\b"
+)
+
+
+def _by_marker(place: ProjectDirectory) -> SuiteCommand | None:
     tests = any(is_test_path(path) for path in place.files)
-    for marker, command in _BY_EXIT_CODE:
+    for marker, command in _BY_MARKER:
         if marker in place.files and tests:
             return _within(place, "other", command, narrowed="")
     return None

@@ -255,9 +255,10 @@ _STARTING = frozenset({*_REPORTERS, "other"})
 _PRELOAD = r"""
 const fs = require('fs'), { argv, env } = process, report = __filename.slice(0, -4);
 const asked = [
-  [/\/mocha\/(bin\/_?mocha(\.c?js)?)$/, '--reporter', report + '.mocha.cjs'],
-  [/\/jest(-cli)?\/bin\/jest(\.js)?$/, '--reporters=default', '--reporters=' + report + '.jest.cjs'],
-  [/\/vitest\/vitest\.mjs$/, '--reporter=default', '--reporter=' + report + '.vitest.mjs'],
+  [/\/mocha\/(bin\/_?mocha|lib\/cli\/cli)(\.c?js)?$/, '--reporter', report + '.mocha.cjs'],
+  [/\/jest(-cli)?\/(bin\/jest|build\/cli\/index)(\.js)?$/,
+    '--reporters=default', '--reporters=' + report + '.jest.cjs'],
+  [/\/vitest\/(vitest|dist\/cli(-wrapper)?)\.m?js$/, '--reporter=default', '--reporter=' + report + '.vitest.mjs'],
 ];
 let main = '';
 try { main = fs.realpathSync(argv[1]).replace(/\\/g, '/'); } catch {}

@@ -163,13 +163,14 @@ def detect(
     files: ManifestFiles, tools: frozenset[str], python: Path, choice: SetupChoice, hosts: Collection[str]
 ) -> list[InstallStep]:
     """Every ecosystem's answer, in a fixed order. `hosts` are those of `network:`."""
-    return [
+    found = [
         *python_install_steps(files, python, choice),
         *node_install_steps(files, tools, choice, hosts),
         *rust_install_steps(files, tools),
         *go_install_steps(files, tools),
         *java_install_steps(files, tools),
     ]
+    return [step for step in found if step.client not in choice.without]
 
 
 def _configured(

@@ -155,6 +155,43 @@ def test_trials_are_ranked_by_what_passed() -> None:
     assert Trial(Candidate("c", "r", 1, SetupChoice(), None), 1.0, only_exit).comparable
 
 
+def test_the_most_tests_that_passed_win_and_an_exit_code_is_none() -> None:
+    only_exit = SuiteResult(execution=Execution(command="t", exit_code=0, seconds=1))
+    by_exit_code = Trial(Candidate("c", "r", 1, SetupChoice(), None), 1.0, only_exit)
+    part = Trial(Candidate("c", "r", 1, SetupChoice(), None, part=True), 1.0, result(500, 0))
+    assert by_exit_code.rank < trial(1, 0).rank < trial(5, 0).rank < part.rank
+    assert trial(500, 0).rank > part.rank
+    assert trial(3, 0).rank < trial(80, 20).rank < trial(60, 0).rank
+
+
+@pytest.mark.parametrize(
+    ("first", "files", "tried"),
+    [
+        ("ok 1 - a\n1..1\n", 0, ["a"]),
+        ("ok 1 - a\n1..1\n", 1, ["a"]),
+        ("ok 1 - a\n1..1\n", 9, ["b", "a"]),
+        ("done\n", 0, ["b", "a"]),
+        ("not ok 1 - a\n1..1\n", 0, ["b", "a"]),
+    ],
+)
+async def test_a_candidate_with_more_files_of_tests_than_passed_before_is_tried_too(
+    tmp_path: Path, first: str, files: int, tried: Sequence[str]
+) -> None:
+    """And every other command if only an exit code is known; not the same command in another set-up."""
+    commands = (first, "ok 1 - a\nok 2 - b\n1..2\n", first)
+    found = [
+        Candidate(name, name, 1, SetupChoice(), SuiteCommand(f"printf '%s' {shlex.quote(text)}"), files=files)
+        for name, text in zip("abc", commands, strict=True)
+    ]
+
+    @asynccontextmanager
+    async def local(candidate: Candidate) -> AsyncIterator[Sandbox]:
+        yield ReportingSandbox(tmp_path / candidate.name)
+
+    trials = await try_candidates(found, local, TrialLimits(), ListProgress(), lambda: None)
+    assert [one.candidate.name for one in trials if one.candidate.name != "c"] == tried
+
+
 def no_sandbox(candidate: Candidate) -> Sandbox:
     raise SetupError(f"{candidate.name} cannot be had.")
 
@@ -656,3 +693,13 @@ def test_a_suite_that_ends_with_its_first_failure_is_run_to_its_end(option: str)
     assert first.suite is not None
     assert first.suite.command == "npx --no-install mocha --require x test/"
     assert (first.suite.framework, first.suite.narrowed) == ("mocha", first.suite.command)
+
+
+@pytest.mark.parametrize("file", ["vitest.mjs", "dist/cli.js", "dist/cli-wrapper.js"])
+async def test_a_runner_that_is_started_by_any_of_its_files_reports_its_tests(tmp_path: Path, file: str) -> None:
+    program = "const path = process.argv.find((word) => /report-/.test(word)).split('=').pop(), stops = false;"
+    text = f"{program}\n{textwrap.dedent(RUNNING['vitest'])}"
+    files = {f"node_modules/vitest/{file}": text.encode(), "node_modules/vitest/package.json": b"{}"}
+    command = f"true && node node_modules/vitest/{file}"
+    found = (await measure(ReportingSandbox(tmp_path, files), SuiteCommand(command), timeout=60.0)).result
+    assert found.passing == ("x.js::S > adds", "y.js::S > adds")

@@ -21,9 +21,9 @@ _SEPARATORS = frozenset({"&&", "||", ";", "|", "&", ";;", "(", ")"})
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 
-def simple_commands(script: str, values: Mapping[str, str] | None = None) -> list[list[str]]:
+def simple_commands(script: str, values: Mapping[str, str] | None = None, *, piped: bool = True) -> list[list[str]]:
     """The words of each command, in order. `values` replaces variables and `${{ matrix.x }}`; unknown ones and
-    `$(…)` become `$`.
+    `$(…)` become `$`. Commands that only get another one's output are left out if not `piped`.
 
     Conditions, loops and redirections are not followed: what they guard is listed as if it were executed.
     """
@@ -31,11 +31,12 @@ def simple_commands(script: str, values: Mapping[str, str] | None = None) -> lis
     for line in _CONTINUED.sub(" ", script).splitlines():
         words = _words(expanded(line, values or {}))
         current: list[str] = []
+        fed = False
         for word in [*words, ";"]:
             if word in _SEPARATORS:
-                if current and current[0] not in _HEADS:
+                if current and current[0] not in _HEADS and (piped or not fed):
                     found.append(current)
-                current = []
+                current, fed = [], word == "|"
             elif current or word not in _KEYWORDS:
                 current.append(word)
         if len(found) >= MAX_COMMANDS:

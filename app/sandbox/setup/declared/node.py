@@ -17,12 +17,13 @@ from app.sandbox.setup.manifests import ManifestFiles, table
 from app.sandbox.setup.package_tools import NODE_TOOLS
 
 MAX_DEPTH = 6
+MAX_NEIGHBOURS = 50
 RUNNERS = words("vitest jest mocha ava tape tap jasmine uvu qunit lab borp tsd-jest")
 _TAP_LIBRARIES = frozenset({"tap", "tape", "blue-tape", "supertape", "zora"})
 _CHECKS = words("""
     eslint xo standard prettier tsd attw publint biome oxlint oxfmt jshint jscs size-limit depcheck eclint evalmd
     commitlint dtslint ts-standard semistandard remark markdownlint knip tslint flow vue-tsc dprint changeset
-    bundlewatch snyk del-cli rimraf rm
+    bundlewatch snyk del-cli rimraf rm type-coverage gzip-size
 """)
 _CHECK_NAMES = re.compile(
     r"(?:^|[:-])(?:lint|types?|typecheck|type-check|tsc|tsd|format|fmt|docs?|size|spell|check|standard|audit)(?:$|[:-])"
@@ -81,9 +82,11 @@ class _PackageReading:
 
 
 def uses_node_test(files: ManifestFiles, words: list[str], root: str = "") -> bool:
-    """Whether a command is `node FILE`, with a file that is written for Node's own test runner."""
+    """Whether a command is `node FILE`, with a file that is written for Node's own test runner or loads such files."""
     named = [f"{root}{word.removeprefix('./')}" for word in words[1:] if words[0] == "node"]
-    return any("node:test" in files.text(path) for path in named if path in files)
+    found = [path for path in named if path in files]
+    neighbours = [path for path in files for each in found if path.rpartition("/")[0] == each.rpartition("/")[0] != ""]
+    return any("node:test" in files.text(path) for path in [*found, *neighbours[:MAX_NEIGHBOURS]])
 
 
 def _prints_tap(package: Mapping[str, Any], words: list[str]) -> bool:
@@ -136,7 +139,7 @@ def _read_script(reading: _PackageReading, script: str, arguments: list[str], de
     if depth > MAX_DEPTH or script in reading.seen:
         return
     reading.seen.add(script)
-    commands = simple_commands(script, reading.values)
+    commands = simple_commands(script, reading.values, piped=False)
     for number, command in enumerate(commands):
         last = number == len(commands) - 1
         _command(reading, [*command, *(arguments if last else [])], depth)
@@ -209,6 +212,8 @@ def _unwrapped(words: list[str]) -> tuple[list[str], list[str]]:
             words = words[1:] if head == "npx" else words[2:]
             while words and words[0].startswith("-"):
                 words = words[1:]
+        elif head == "node" and len(words) > 1 and (package := re.search(r"node_modules/([\w-]+)/", words[1])):
+            words = [package[1], *words[2:]]
         elif head == "node" and len(words) > 1 and "node_modules/" in words[1]:
             words = words[1:]
         else:

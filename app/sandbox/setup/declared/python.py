@@ -215,8 +215,9 @@ def _tested(reading: _Reading, program: str, rest: list[str]) -> list[str] | Non
         if not reading.tests:
             reading.parallel = _parallel(rest)
         return [_pytest(reading.files, rest)]
-    if program == "unittest":
-        return [shlex.join(["python3", "-m", "unittest", *(word for word in rest if "$" not in word)])]
+    if program == "unittest" or (program in {"django", "django-admin"} and rest[:1] == ["test"]):
+        module = "unittest" if program == "unittest" else "django"
+        return [shlex.join(["python3", "-m", module, *(word for word in rest if "$" not in word)])]
     if not _PYTHON.fullmatch(program) or not rest:
         return None
     if rest[0] == "setup.py" and "test" in rest[1:]:

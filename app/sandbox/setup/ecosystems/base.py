@@ -39,7 +39,7 @@ class SetupChoice:
     `requirements` are pip's arguments, quoted for a shell. `python` is an interpreter that the sandbox shows at the
     same path. `before` is a date (ISO 8601): packages are resolved as they were then. `pytest` says that it will run
     the tests, whoever they are written for. `node` is a major version that npm brings (`22`), or a program of this
-    machine that the sandbox shows at the same path.
+    machine that the sandbox shows at the same path. `without` are clients of which nothing is installed.
     """
 
     requirements: tuple[str, ...] = ()
@@ -47,6 +47,7 @@ class SetupChoice:
     before: str = ""
     pytest: bool = False
     node: str = ""
+    without: tuple[str, ...] = ()
 
 
 def not_installed(client: str, needed: str, tool: str) -> InstallStep:
