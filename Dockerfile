@@ -13,6 +13,7 @@ RUN python -m venv /build \
         --require-hashes --only-binary :all: --requirement requirements/image.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY app app
+COPY demo demo
 COPY workflows/agent-fix.yml workflows/
 RUN /build/bin/hatchling build --target wheel \
     && /build/bin/pip --python /opt/agent-fix/bin/python install --no-index --no-deps dist/*.whl

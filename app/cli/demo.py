@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from importlib import resources
 from pathlib import Path
 
 from app.core.errors import AgentFixError, ExitCode, OutputError
@@ -31,15 +30,15 @@ def demo_command(arguments: argparse.Namespace) -> int:
     settings = read_settings(out / "state")
     if arguments.model is None:  # the operator's choice of a model is for models that cost something
         settings = replace(settings, defaults=NO_DEFAULTS)
-    sample = Path(str(resources.files("app.cli"))) / "demo_data"
-    repository = _fresh_repository(out, sample / "sample")
-    recording = sample / "recorded.jsonl"
+    files = demo_files()
+    repository = _fresh_repository(out, files / "sample")
+    recording = files / "recorded.jsonl"
     model = arguments.model or f"recorded/{recording}"
     if arguments.model is None and not recording.is_file():
         raise AgentFixError("The recorded answers are missing from this installation.", code=ExitCode.MODEL)
     options = FixOptions(
         repo=repository,
-        issue=sample / "issue.md",
+        issue=files / "issue.md",
         model=model,
         out=out,
         record=arguments.record,
@@ -52,6 +51,12 @@ def demo_command(arguments: argparse.Namespace) -> int:
 _NEXT = """
 On your own repository, with a model and its key in the environment:
   {command} fix --repo PATH --issue FILE --model PROVIDER/MODEL"""
+
+
+def demo_files() -> Path:
+    """The directory `demo` of the checkout, or its copy in the wheel."""
+    own = Path(__file__).resolve().parent
+    return next(place for place in (own / "demo_data", own.parents[1] / "demo") if place.is_dir())
 
 
 def _introduce(model: str | None, say: Callable[[str], None]) -> None:

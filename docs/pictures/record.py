@@ -25,7 +25,7 @@ from tests.support.openai_endpoint import ReceivedRequest, Reply, answer, declin
 from tests.support.server_process import Server, running_server
 
 HERE = Path(__file__).parent
-DEMO = HERE.parents[1] / "app" / "cli" / "demo_data"
+DEMO = HERE.parents[1] / "demo"
 SITE = "https://github.example.org"
 ASK_FIRST = "plan: approve\nbudget: {usd: 3, steps: 40}\n"
 LITTLE_MONEY = "plan: none\nbudget: {usd: 0.3, steps: 40}\n"

@@ -14,7 +14,6 @@ from app.verify.paths_of_tests import is_test_path
 
 pytestmark = pytest.mark.xdist_group("architecture")  # one process parses all modules, not each
 ROOT = Path(__file__).parents[2]
-SAMPLE = ROOT / "app" / "cli" / "demo_data" / "sample"
 
 # The packages of `app/`, lowest first. A module may import from its own package and from those named before it.
 PACKAGES = (
@@ -252,7 +251,7 @@ BROAD = {"Exception", "BaseException"}
 @cache
 def sources() -> dict[str, Path]:
     """The file of each of our modules."""
-    paths = (path for path in sorted((ROOT / "app").rglob("*.py")) if SAMPLE not in path.parents)
+    paths = sorted((ROOT / "app").rglob("*.py"))
     return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
 
 

@@ -9,7 +9,6 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.agent.base import RunnerEnding
+from app.cli.demo import demo_files
 from app.config.settings import settings_from
 from app.core.errors import ExitCode, OutputError
 from app.core.issue_file import read_issue
@@ -38,7 +38,7 @@ from tests.support.process_tree import descendants
 from tests.support.repositories import make_repository
 from tests.support.server_jobs import BOT, issue_ref, job, job_context, trigger
 
-SAMPLE = Path(str(resources.files("app.cli"))) / "demo_data"
+SAMPLE = demo_files()
 RHYTHM = Intervals(poll=0.05, heartbeat=0.2, stop=2.0, drain=25.0)
 
 

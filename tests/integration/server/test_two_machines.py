@@ -1,15 +1,15 @@
 """A worker on another machine: the same Postgres, a state directory of its own, and nothing shared besides."""
 
-from importlib import resources
 from pathlib import Path
 
 import pytest
 
+from app.cli.demo import demo_files
 from tests.support.databases import fresh_postgres
 from tests.support.github.running import running_github
 from tests.support.server_process import running_server
 
-SAMPLE = Path(str(resources.files("app.cli"))) / "demo_data"
+SAMPLE = demo_files()
 pytestmark = pytest.mark.timeout(300)
 
 

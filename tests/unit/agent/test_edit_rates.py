@@ -13,7 +13,7 @@ from tests.support.edits.kinds import CLEAN, HOPELESS, KINDS, RECOVERABLE, cases
 from tests.support.edits.samples import SAMPLES
 
 CASES = 720
-FILES = sorted((Path(__file__).parents[3] / "app" / "cli" / "demo_data" / "sample").rglob("*.py"))
+FILES = sorted((Path(__file__).parents[3] / "demo" / "sample").rglob("*.py"))
 """Files that stay as they are, or every change of ours would change what is measured."""
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from app.core.issue_file import read_issue
 
-DEMO = Path(__file__).parents[3] / "app" / "cli" / "demo_data"
+DEMO = Path(__file__).parents[3] / "demo"
 SAMPLE = DEMO / "sample"
 
 
