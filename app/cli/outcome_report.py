@@ -4,12 +4,10 @@ import argparse
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import datetime, timedelta
+from html import escape
 from statistics import median
 from typing import Any
-
-import jinja2
 
 from app.config.settings import read_settings
 from app.core.errors import ExitCode, OutputError
@@ -19,10 +17,12 @@ from app.jobs.outcomes import Outcome, Outcomes
 from app.publish.markdown import duration
 from app.server.context import existing_server_context
 
-PAGE = Path(__file__).with_name("outcome_report.html")
 MAX_ROWS = 10
-WIDTH = 32
-"""Characters of the longest bar."""
+WIDTH = 50
+COUNTS = ("jobs", "proved", "merged")
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>agent-fix</title></head><body><pre>{}</pre></body></html>
+"""
 OPENED = {"open", "merged", "closed"}
 
 
@@ -73,23 +73,10 @@ def summarise(found: Sequence[Outcome], since: datetime, until: datetime) -> dic
         "median_seconds_to_first_reaction": _median(each.reaction_seconds for each in found),
         "median_seconds_to_pull_request": _median(each.pull_request_seconds for each in found),
         "verdicts": dict(Counter(each.verdict or each.state for each in found).most_common()),
-        "days": _days(found, since, until),
         "models": _groups(found, "model"),
         "repositories": _groups(found, "repository"),
         "kinds": _groups(found, "kind"),
     }
-
-
-def _days(found: Sequence[Outcome], since: datetime, until: datetime) -> list[dict[str, Any]]:
-    """Each day, or each week of a longer time, that had jobs."""
-    step = 1 if (until - since).days <= 31 else 7
-    jobs, cost = Counter[str](), Counter[str]()
-    for each in found:
-        day = datetime.fromtimestamp(each.created_at, UTC)
-        day -= timedelta(days=day.weekday() if step == 7 else 0)
-        jobs[f"{day:%Y-%m-%d}"] += 1
-        cost[f"{day:%Y-%m-%d}"] += each.cost
-    return [{"from": day, "days": step, "jobs": jobs[day], "cost": dollars(cost[day])} for day in sorted(jobs)]
 
 
 def _groups(found: Sequence[Outcome], name: str) -> list[dict[str, Any]]:
@@ -136,23 +123,6 @@ def headlines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"Median time to {name}", duration(seconds) if seconds is not None else "unknown"
 
 
-def charts(report: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, float, str]]]]:
-    """Each chart's title, and its bars: label, length, text."""
-    yield "Jobs by verdict", [(name, count, f"{count:,}") for name, count in report["verdicts"].items()]
-    what = "week" if any(day["days"] == 7 for day in report["days"]) else "day"
-    yield f"Jobs by {what}", [(day["from"], day["jobs"], f"{day['jobs']:,}") for day in report["days"]]
-    spent = [(day["from"], float(day["cost"]), f"${float(day['cost']):,.2f}") for day in report["days"]]
-    yield f"Dollars by {what}", spent
-    for title, key in (("model", "models"), ("repository", "repositories"), ("kind of task", "kinds")):
-        yield f"Jobs by {title}", [(row["name"], row["jobs"], _row(row)) for row in report[key]]
-
-
-def _row(row: Mapping[str, Any]) -> str:
-    per = row["cost_per_merged_pull_request"]
-    each = f", ${float(per):,.2f} each" if per else ""
-    return f"{row['jobs']:,}: {row['proved']:,} proved, {row['merged']:,} merged{each}, ${float(row['cost']):,.2f}"
-
-
 def render_text(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"{report['since']} to {report['until']}"
     if not report["jobs"]:
@@ -161,24 +131,21 @@ def render_text(report: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     for name, value in headlines(report):
         yield f"{name:<30}{value}"
-    for title, bars in charts(report):
-        longest = max((length for _, length, _ in bars), default=0.0)
-        if not longest:
-            continue
-        yield ""
-        yield title
-        width = min(max(len(plain(label)) for label, _, _ in bars), 40)
-        for label, length, text in bars:
-            yield f"  {plain(label)[:width]:<{width}}  {'█' * max(round(length / longest * WIDTH), 1)} {text}"
+    verdicts = ", ".join(f"{count:,} {name}" for name, count in report["verdicts"].items())
+    yield f"{'Verdicts':<30}{verdicts}"
+    yield ""
+    yield _line("", ("jobs", "proved", "merged", "cost", "per merged"))
+    for title, key in (("model", "models"), ("repository", "repositories"), ("kind of task", "kinds")):
+        for row in report[key]:
+            per = row["cost_per_merged_pull_request"]
+            money = (f"${float(row['cost']):,.2f}", f"${float(per):,.2f}" if per else "-")
+            yield _line(f"{title} {plain(row['name'])}", (*(f"{row[each]:,}" for each in COUNTS), *money))
+
+
+def _line(name: str, cells: Sequence[str]) -> str:
+    return f"{name[:WIDTH]:<{WIDTH}}" + "".join(f"{cell:>12}" for cell in cells)
 
 
 def render_page(report: Mapping[str, Any]) -> str:
-    """One page that needs no network and no script."""
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
-    shown = [
-        (title, [(plain(label), 100 * length / max(each[1] for each in bars), text) for label, length, text in bars])
-        for title, bars in charts(report)
-        if any(length for _, length, _ in bars)
-    ]
-    template = environment.from_string(PAGE.read_text("utf-8"))
-    return template.render(report=report, headlines=list(headlines(report)), charts=shown)
+    """The same text as a page that needs no network and no script."""
+    return _PAGE.format(escape("\n".join(render_text(report))))

@@ -50,7 +50,7 @@ HOMES = {
     "git": {"app.repo.git_command"},
     "githubkit": {"app.github"},
     "httpx": {"app.cli.jobs", "app.github", "app.llm.litellm", "app.publish.notifications"},
-    "jinja2": {"app.cli.outcome_report", "app.cli.view", "app.server.web"},
+    "jinja2": {"app.cli.view", "app.server.web"},
     "jwt": {"app.github"},
     "kubernetes": {"app.server.launch.kubernetes_jobs"},
     "litellm": {"app.llm.litellm"},
