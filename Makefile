@@ -1,6 +1,6 @@
 # Each target does its own set-up in .venv; Python 3.11+ and git are all it needs. CONTRIBUTING.md has the table of what runs where.
 .DEFAULT_GOAL := test
-.PHONY: install demo docs test test-all lint types unit fast integration e2e attacks proof bench bench-peers bench-action live live-e2b chaos action runners sandboxes lock clean
+.PHONY: install demo docs test test-all lint types unit fast integration e2e attacks proof bench bench-action live live-e2b chaos action runners sandboxes lock clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
@@ -120,9 +120,6 @@ docs: install .venv/.docs
 
 bench: install
 	@$(BIN)/python -m bench.all
-
-bench-peers: install
-	@$(BIN)/python -m bench.peers
 
 live: install
 	@$(BIN)/python -m tests.live

@@ -1,4 +1,4 @@
-"""Prints the figures of docs/explanation/performance.md: `python -m bench.all [--repeat N] [--only PART] [--peers]`."""
+"""Prints the figures of docs/explanation/performance.md: `python -m bench.all [--repeat N] [--only PART]`."""
 
 import argparse
 import json
@@ -9,7 +9,6 @@ from pathlib import Path
 
 from bench import memory, start, steps, tokens, workspaces
 from bench.ground import BenchDirectory, Command
-from bench.installs import MINI
 from bench.table import Row, render
 from tests.support.recorded_answers import RecordedAnswers, edit
 
@@ -26,12 +25,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="how often each is measured (%(default)s)")
     parser.add_argument("--only", choices=PARTS, help="one part")
-    parser.add_argument("--peers", action="store_true", help="also install and measure mini-swe-agent")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every sample to FILE")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="agent-fix-bench-") as root:
-        mini = MINI.install().programs / "mini" if chosen.peers else None
-        rows = measure(BenchDirectory(Path(root)), chosen.repeat, chosen.only, mini)
+        rows = measure(BenchDirectory(Path(root)), chosen.repeat, chosen.only)
     load = " ".join(f"{one:.1f}" for one in os.getloadavg())
     print(f"Python {platform.python_version()}, {os.cpu_count()} processors, load {load}, {chosen.repeat} times each\n")
     print(render(rows))
@@ -39,11 +36,11 @@ def main() -> None:
         chosen.json.write_text(json.dumps([row.as_json() for row in rows], indent=1) + "\n")
 
 
-def measure(ground: BenchDirectory, repeat: int, only: str | None, mini: Path | None) -> list[Row]:
+def measure(ground: BenchDirectory, repeat: int, only: str | None) -> list[Row]:
     ground.prepare()
     if only != "workspaces":
         warm(ground)
-    return [row for name, part in PARTS.items() if only in (None, name) for row in part(ground, repeat, mini)]
+    return [row for name, part in PARTS.items() if only in (None, name) for row in part(ground, repeat)]
 
 
 def warm(ground: BenchDirectory) -> None:

@@ -17,10 +17,10 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bench.comparison import table
-from bench.counting import asks_for_plan, tokens
 from bench.endpoint import MODEL, Turn
 from bench.ground import COMMAND, BenchDirectory, Command
+from bench.table import table
+from bench.tokens import asks_for_plan, tokens
 from tests.support.openai_endpoint import OpenAIEndpoint, ReceivedRequest, Reply
 
 ISSUES = (

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench import mini as peers
 from bench.endpoint import MODEL, Stopwatch
 from bench.ground import BenchDirectory, Command
 from bench.start import KILLED
@@ -12,17 +11,13 @@ from bench.table import Row
 PEERS = "peers 210-260 MB"
 
 
-def measure(ground: BenchDirectory, repeat: int, mini: Path | None) -> list[Row]:
+def measure(ground: BenchDirectory, repeat: int) -> list[Row]:
     """Ours without a plan, so that nothing else is at work when the first request arrives."""
     held = [_waiting(ground.fix("--no-plan", "--model", MODEL), ground.environment) for _ in range(repeat)]
-    rows = [
+    return [
         Row("memory while waiting, resident", [rss for rss, _ in held], "MB", note=PEERS),
         Row("  proportional share", [pss for _, pss in held], "MB"),
     ]
-    if mini is not None:
-        theirs = [_waiting(peers.command(mini, ground), peers.environment(ground)) for _ in range(repeat)]
-        rows.append(Row("  mini-swe-agent, resident", [rss for rss, _ in theirs], "MB"))
-    return rows
 
 
 def _waiting(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[float, float]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from bench import mini as peers
 from bench.endpoint import MODEL, Stopwatch
 from bench.ground import COMMAND, BenchDirectory, Command, Spent, spent
 from bench.table import Row
@@ -16,7 +15,7 @@ KILLED = -signal.SIGKILL
 IMPORT = (sys.executable, "-c", "import litellm")
 
 
-def measure(ground: BenchDirectory, repeat: int, mini: Path | None) -> list[Row]:
+def measure(ground: BenchDirectory, repeat: int) -> list[Row]:
     """On a warm state: a job of this repository was done before."""
     recording = RecordedAnswers().plan().save(ground.root / "plan.jsonl")
     rounds: list[tuple[Callable[[], Spent], list[Spent]]] = [
@@ -25,13 +24,11 @@ def measure(ground: BenchDirectory, repeat: int, mini: Path | None) -> list[Row]
         (partial(_first_request, ground.fix("--model", MODEL), ground.environment), []),
         (partial(_recorded, ground, recording), []),
     ]
-    if mini is not None:
-        rounds.append((partial(_first_request, peers.command(mini, ground), peers.environment(ground)), []))
     for _ in range(repeat):  # in turns, so that the load of the moment falls on all alike
         for take, taken in rounds:
             taken.append(take())
-    helped, imported, asked, replayed, *theirs = (taken for _, taken in rounds)
-    rows = [
+    helped, imported, asked, replayed = (taken for _, taken in rounds)
+    return [
         Row("agent-fix --help", _clock(helped), "s", aim=0.15),
         Row("import litellm, alone", _clock(imported), "s"),
         Row("start to first request, LiteLLM", _clock(asked), "s", than=_clock(imported), note="aim: ratio 1.15"),
@@ -39,10 +36,6 @@ def measure(ground: BenchDirectory, repeat: int, mini: Path | None) -> list[Row]
         Row("start to first answer, recorded", _clock(replayed), "s", aim=0.8),
         Row("  the same, processor time", _processor(replayed), "s"),
     ]
-    for taken in theirs:
-        rows.append(Row("start to first request, mini-swe-agent", _clock(taken), "s", than=_clock(imported)))
-        rows.append(Row("  the same, processor time", _processor(taken), "s", than=_processor(imported)))
-    return rows
 
 
 def _first_request(argv: Sequence[str], environment: Mapping[str, str]) -> Spent:

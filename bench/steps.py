@@ -28,7 +28,7 @@ TOOLS: dict[str, Callable[[int], Call]] = {
 }
 
 
-def measure(ground: BenchDirectory, repeat: int, _mini: Path | None) -> list[Row]:
+def measure(ground: BenchDirectory, repeat: int) -> list[Row]:
     """From the beginning of one turn to that of the next: act, store, count, reserve, ask, book, store."""
     tools = list(TOOLS)
     file = _recorded(ground, STEPS)

@@ -69,3 +69,10 @@ def _figure(number: float) -> str:
     if abs(number) >= 1_000:
         return f"{number:,.0f}"
     return f"{number:.1f}" if abs(number) >= 10 else f"{number:.2f}"
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Markdown that reads well in a terminal too."""
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    lines = [titles, ["-" * width for width in widths], *rows]
+    return "\n".join(f"| {' | '.join(c.ljust(w) for c, w in zip(line, widths, strict=True))} |" for line in lines)

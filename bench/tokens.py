@@ -1,32 +1,39 @@
-"""Prompt tokens of one script of 20 steps, with observations of 2,000 characters, by whoever plays it."""
+"""Prompt tokens of one script of 20 steps, with observations of 2,000 characters."""
 
 import json
-from pathlib import Path
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench import mini as peers
-from bench.counting import asks_for_plan
+from app.llm.tokens import count_text
 from bench.endpoint import MODEL, Counting, Turn
 from bench.ground import BenchDirectory, Command
 from bench.table import Row
 
 STEPS = 20
 LIMIT_REACHED = 22
-FINISHED = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+_PLAN = re.compile("Answer (?:again )?with one JSON object")
 PLAN = {"summary": "Give the rest to the first people.", "hypotheses": ["integer division"], "steps": ["test", "fix"]}
 
 
-def measure(ground: BenchDirectory, _repeat: int, mini: Path | None) -> list[Row]:
+def measure(ground: BenchDirectory, _repeat: int) -> list[Row]:
     """Once: the same script gives the same requests."""
     with Counting(play) as ours:
         options = ("--no-plan", "--max-steps", str(STEPS), "--model", MODEL)
         Command(ground.fix(*options), ground.environment | ours.environment()).end(LIMIT_REACHED)
-    rows = [_row("prompt tokens of a 20-step script", ours)]
-    if mini is not None:
-        with Counting(play) as theirs:
-            Command(peers.command(mini, ground), peers.environment(ground) | theirs.environment()).end(0)
-        rows = [_row("prompt tokens of a 20-step script", ours, theirs), _row("  mini-swe-agent", theirs)]
-    return rows
+    note = f"first request {ours.characters[0] / 4:,.0f}, {len(ours.characters)} requests"
+    return [Row("prompt tokens of a 20-step script", [ours.tokens], "", note=note)]
+
+
+def tokens(text: str) -> int:
+    """By OpenAI's tokenizer, without the margin that our own counting adds for the sake of limits."""
+    return count_text("gpt-4", text) * 100 // 105
+
+
+def asks_for_plan(body: Mapping[str, Any]) -> bool:
+    """Ours asks for one JSON object in its last message."""
+    messages: Sequence[Mapping[str, Any]] = body.get("messages") or ()
+    return bool(messages) and _PLAN.search(json.dumps(messages[-1].get("content"))) is not None
 
 
 def play(body: dict[str, Any]) -> Turn:
@@ -34,20 +41,11 @@ def play(body: dict[str, Any]) -> Turn:
     if asks_for_plan(body):
         return Turn(json.dumps(PLAN))
     step = 1 + sum(message["role"] == "assistant" for message in body["messages"])
-    offered = {tool["function"]["name"] for tool in body["tools"]}
     if step < STEPS:
         observed = f"head -c 1990 /dev/zero | tr '\\0' x; echo; echo step {step:03}"
-        change = f"echo '# {step}' >> money.py; " if "submit" in offered else ""
-        return Turn("Go on.", [_call(step, "bash", command=change + observed)])
-    if "submit" in offered:
-        return Turn("Done.", [_call(step, "submit", summary="Done.", reproduction="python3 -m unittest")])
-    return Turn("Done.", [_call(step, "bash", command=FINISHED)])
+        return Turn("Go on.", [_call(step, "bash", command=f"echo '# {step}' >> money.py; {observed}")])
+    return Turn("Done.", [_call(step, "submit", summary="Done.", reproduction="python3 -m unittest")])
 
 
 def _call(step: int, tool: str, **arguments: str) -> tuple[str, str, str]:
     return f"call-{step}", tool, json.dumps(arguments)
-
-
-def _row(name: str, counted: Counting, beside: Counting | None = None) -> Row:
-    note = f"first request {counted.characters[0] / 4:,.0f}, {len(counted.characters)} requests"
-    return Row(name, [counted.tokens], "", than=[beside.tokens] if beside else (), note=note)

@@ -47,7 +47,7 @@ class WorkspaceFigures:
 Make = Callable[[Path], SandboxProvider]
 
 
-def measure(ground: BenchDirectory, repeat: int, _: Path | None) -> list[Row]:
+def measure(ground: BenchDirectory, repeat: int) -> list[Row]:
     """Everywhere the same tree, and a set-up without a download. What cannot be had here is said, not left out."""
     rows: list[Row] = []
     absent: list[str] = []

@@ -21,7 +21,7 @@ from app.agent.prompts import (
 from app.core.job import Budget, Job, QuestionAnswers, UserMessage
 from app.core.plan import Plan
 from app.core.task import MAX_ISSUE_BODY, Issue, Task, TaskKind, TaskOrigin, TaskSection
-from bench.counting import tokens
+from bench.tokens import tokens
 from tests.support.golden_prompts import Example, examples
 
 ISSUE = Issue(title="Sum is $wrong", body="It says `$5`, not ${six}.\n$delimiter")
