@@ -1,7 +1,9 @@
 """The port to a sandbox, where every tool and every line of project code is executed.
 
 provider.open(spec) ─► Sandbox ─► exec(argv) … ─► close() | destroy()
-                          └► /workspace (the tree)  /env (set-up's result, read-only)  /tmp  /home/agent
+                          └► /workspace (the tree)  /env (set-up's programs)  /tmp  /home/agent
+
+What the set-up has created in the tree and in the home directory is there too: each sandbox may change its own copy.
 
 A sandbox holds the repository's files and nothing else: no token, no key, no host path, no network.
 """
@@ -122,8 +124,7 @@ def cannot_execute(reason: str) -> CompletedCommand:
 class SetupPlan:
     """How to install a repository's dependencies; the only phase that may reach `hosts` (package indexes).
 
-    `key` is a hash over commands, lock files and tool versions: an equal key means a reusable result. `directories` are
-    untracked directories or files of the tree that belong to the result (such as `node_modules`), if they are created.
+    `key` is a hash over commands, files that decide, and tool versions: an equal key means a reusable result.
     `readable` are host paths that are mounted read-only at the same path while the commands run (a local package index,
     a certificate file). `notes` tell people what was not prepared, and why. `groups` are the commands by downloading
     client, if there are several: one may fail with a note as long as another succeeds (a Python project's browser tests
@@ -134,7 +135,6 @@ class SetupPlan:
     key: str = ""
     hosts: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
-    directories: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     groups: tuple[tuple[str, ...], ...] = ()
@@ -187,6 +187,11 @@ class Sandbox(Protocol):
     @property
     def left_out(self) -> tuple[str, ...]:
         """Parts of the set-up that failed while another part succeeded: sentences, each with the end of its output."""
+        ...
+
+    @property
+    def created(self) -> tuple[str, ...]:
+        """What the set-up has created in the tree: files, and whole directories with a slash at the end."""
         ...
 
     async def exec(

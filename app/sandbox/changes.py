@@ -360,7 +360,7 @@ EXTRA_PRUNED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """`besides` are paths of the set-up; `prune` are directory names that are not searched."""
+    """`excluded` are directories of the set-up, and `prune` names of directories, that are not searched."""
 
     tree: Tree
     ignored: Ignored
@@ -369,14 +369,16 @@ class Baseline:
 
 
 def baseline(tree: Tree, *, besides: Sequence[str] = ()) -> Baseline:
-    """The ignore rules come from the base commit, so that an agent cannot change them. `besides` are
-    SetupPlan.directories."""
+    """The ignore rules come from the base commit, so that an agent cannot change them. `besides` are what the set-up
+    has created (`Sandbox.created`): nothing there is a change, but a tracked file always may be one."""
     paths = tree.entries()
     rules = tree.read_many(path for path in paths if path.rpartition("/")[2] == ".gitignore")
     tracked = {name for path in paths for name in path.split("/")}
-    ignored = ignored_by(rules, besides)
+    ignored = ignored_by(rules, (path.rstrip("/") for path in besides))
     prune = tuple(sorted(name for name in LITTER_DIRECTORIES - tracked if ignored(f"{name}/x")))
-    return Baseline(tree, ignored, tuple(besides), prune)
+    holding = {path[: at + 1] for path in paths for at, letter in enumerate(path) if letter == "/"}
+    excluded = [path.rstrip("/") for path in besides if path.endswith("/") and path not in holding]
+    return Baseline(tree, ignored, tuple(excluded[:EXTRA_PRUNED]), prune)
 
 
 async def changes_against(sandbox: Sandbox, base: Baseline) -> TreeChanges:
@@ -396,12 +398,11 @@ async def changes_against(sandbox: Sandbox, base: Baseline) -> TreeChanges:
 
 def removed_paths(base: Baseline, changes: TreeChanges) -> Mapping[str, TreeEntry]:
     """Tracked files that no longer exist, except in unreadable directories."""
-    not_listed = (*base.excluded, *(record.path for record in changes.fresh if record.kind == "d"))
-    hidden = tuple(f"{path}/" for path in not_listed)
+    hidden = tuple(f"{record.path}/" for record in changes.fresh if record.kind == "d")
     return {
         path: entry
         for path, entry in base.tree.entries().items()
-        if path not in changes.present and not path.startswith(hidden) and path not in base.excluded
+        if path not in changes.present and not path.startswith(hidden)
     }
 
 

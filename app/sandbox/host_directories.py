@@ -179,16 +179,6 @@ def make_mount_point(base: Path, relative: str, like: Path, owner: int | None) -
     os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def copy_tree(source: Path, target: Path) -> None:
-    """A complete copy or none, with owners, modes and times; shares blocks if the file system can."""
-    partial = target.with_suffix(".partial")
-    remove_tree(partial)
-    copy = [system_program("cp"), "--archive", "--reflink=auto", "--", str(source), str(partial)]
-    if not _quietly(copy):
-        raise SandboxError(f"{source} could not be copied for a sandbox.", hint="Check that the disk has space.")
-    partial.rename(target)
-
-
 LOCK_SECONDS = 0.1
 
 

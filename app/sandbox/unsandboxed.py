@@ -35,7 +35,8 @@ from app.sandbox.base import (
 )
 from app.sandbox.child_process import ChildProcess, end_all
 from app.sandbox.host_directories import HostDirectory
-from app.sandbox.setup.run_commands import carry_out, read_left_out, write_left_out
+from app.sandbox.layer_files import created
+from app.sandbox.setup.run_commands import SetupResult, carry_out
 
 PROC = Path("/proc")
 SWEEPS = 40
@@ -79,7 +80,7 @@ PLACE = "AGENT_FIX_PLACE"
 """A variable that finds everything that was ever started for a key."""
 NOT_FOUND = 127
 SET_UP = "env.done"
-"""A file next to the tree, written after its set-up: what failed, usually nothing."""
+"""A file next to the tree, written after its set-up: its result."""
 
 
 class Unsandboxed(Executor):
@@ -115,7 +116,11 @@ class Unsandboxed(Executor):
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        return read_left_out(self._host_directory.path / SET_UP)
+        return SetupResult.read(self._host_directory.path / SET_UP).left_out
+
+    @property
+    def created(self) -> tuple[str, ...]:
+        return SetupResult.read(self._host_directory.path / SET_UP).created
 
     def _mapped(self, text: str) -> str:
         """The text with the sandbox's paths replaced by the host's."""
@@ -202,4 +207,7 @@ class UnsandboxedProvider:
         if done_before.exists():
             return
         sandbox = Unsandboxed(host_directory, spec, self._path, online=True)
-        write_left_out(done_before, await carry_out(spec.setup, sandbox, on_output))
+        left_out = await carry_out(spec.setup, sandbox, on_output)
+        listing = host_directory.base_listing.read_bytes()
+        created_paths = await asyncio.to_thread(created, str(host_directory.tree), listing)
+        SetupResult(left_out, tuple(created_paths)).write(done_before)

@@ -5,7 +5,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +33,7 @@ class AnotherAgent:
 class Workspaces:
     """Opens sandboxes by name under one job's key; all start from the same base tree and set-up.
 
-    `setup` is called once, when the first sandbox is opened; what it puts into the tree never counts as a change.
+    `setup` is called once, when the first sandbox is opened; what it creates in the tree never counts as a change.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class Workspaces:
         self._agent = agent
         self._tree = tree
         self._baseline: Baseline | None = None
-        self._written_at: int | None = None
+        self._changed = set[str]()
+        self._changed_at: int | None = None
         self.left_out: tuple[str, ...] = ()
         """Parts of the set-up that failed without ending the job; known after the first sandbox was opened."""
 
@@ -82,12 +83,14 @@ class Workspaces:
     async def fresh(self, name: str, patch: Patch | None = None) -> Sandbox:
         """Base plus `patch` in a sandbox that nobody has used: its key is new, even to a dead process.
 
-        Nothing inside shows what the sandbox is for, nor which files are the patch's: its name is meaningless, and all
-        files are written together with the same time.
+        Nothing inside shows what the sandbox is for: its name is meaningless, and a file that any change of this job
+        touches has the same time with that change and without it. That time is later than what the set-up has built,
+        so that it is built again from these files.
         """
         key = secrets.token_hex(8)
         logger.debug("the sandbox %s is for %s", key, name)
-        return await self._open(key, fill_work=partial(self._fill_with_equal_mtimes, patch))
+        self._note_changes(patch)
+        return await self._open(key, fill_work=partial(self._write, patch))
 
     @asynccontextmanager
     async def temporary_sandbox(self, name: str, patch: Patch | None = None) -> AsyncIterator[Sandbox]:
@@ -100,13 +103,18 @@ class Workspaces:
 
     async def export(self, sandbox: Sandbox) -> Patch:
         """The changes in that sandbox, as bytes."""
-        return await export(sandbox, self.baseline)
+        patch = await export(sandbox, self.baseline)
+        self._note_changes(patch)
+        return patch
 
-    def _fill_with_equal_mtimes(self, patch: Patch | None, directory: Path) -> None:
-        """The time is that of the first of these trees: set-up is older, so whatever it built is built again."""
-        self._written_at = self._written_at or int(time.time())
+    def _note_changes(self, patch: Patch | None) -> None:
+        self._changed.update(change.path for change in (patch.changes if patch is not None else ()))
+
+    def _write(self, patch: Patch | None, directory: Path) -> None:
+        """The time of changed files is that of the first such tree, which the set-up has preceded."""
+        self._changed_at = self._changed_at or int(time.time())
         self._fill(directory, patch)
-        normalize_mtimes(directory, self._written_at)
+        set_times(directory, self._changed, self._changed_at)
 
     async def _open(
         self,
@@ -119,24 +127,40 @@ class Workspaces:
         if self._setup is None:
             self._setup = asyncio.ensure_future(self._plan_setup())
         setup = await asyncio.shield(self._setup)
-        if self._baseline is None:
-            self._baseline = baseline(self._tree, besides=setup.directories)
         spec = SandboxSpec(
             key=f"{self._job}.{name}",
-            fill=lambda directory: self._fill(directory, None),
+            fill=with_source_times(lambda directory: self._fill(directory, None)),
             fill_work=fill_work,
             setup=setup,
             tools=tools,
             model_socket=model_socket,
         )
         sandbox = await self._provider.open(spec, on_output=self._on_output)
+        if self._baseline is None:
+            self._baseline = await asyncio.to_thread(baseline, self._tree, besides=sandbox.created)
         if sandbox.left_out and not self.left_out:
             self._on_note(f"set-up continued without: {sandbox.left_out[0]}")
         self.left_out = sandbox.left_out
         return sandbox
 
 
-def normalize_mtimes(directory: Path, seconds: int) -> None:
-    """Give everything in a directory of ours, and itself, the same times."""
-    for path in (str(directory), *(entry.path for entry in entries_below(directory))):
-        os.utime(path, (seconds, seconds), follow_symlinks=False)
+SOURCE_TIME = 1_600_000_000
+"""Of every file that is as it was when the set-up ran: older than all that was built from it, on every machine."""
+
+
+def with_source_times(fill: Callable[[Path], None]) -> Callable[[Path], None]:
+    """A `fill` for a set-up or a job's work: whatever is changed later is newer than its files."""
+
+    def fill_and_set(directory: Path) -> None:
+        fill(directory)
+        set_times(directory)
+
+    return fill_and_set
+
+
+def set_times(directory: Path, changed: Collection[str] = (), at: int = SOURCE_TIME) -> None:
+    """Give everything in a directory of ours, and itself, the same time; `at` is that of the files in `changed`."""
+    os.utime(directory, (SOURCE_TIME, SOURCE_TIME))
+    for entry in entries_below(directory):
+        seconds = at if entry.path[len(f"{directory}/") :] in changed else SOURCE_TIME
+        os.utime(entry.path, (seconds, seconds), follow_symlinks=False)

@@ -73,7 +73,7 @@ async def seen(workspaces: Workspaces, name: str, patch: Patch | None) -> dict[s
 
 async def test_base_and_head_differ_only_in_their_sources(tmp_path: Path) -> None:
     async def setup() -> SetupPlan:
-        return SetupPlan(directories=("built",), commands=("mkdir built && touch built/x",), key="k")
+        return SetupPlan(commands=("mkdir built && touch built/x",), key="k")
 
     provider = BubblewrapProvider(
         tmp_path / "sandboxes", caches=tmp_path / "caches", environment={"PATH": os.environ["PATH"]}
@@ -82,8 +82,10 @@ async def test_base_and_head_differ_only_in_their_sources(tmp_path: Path) -> Non
     workspaces = Workspaces(provider, job="j1", fill=filler(FILES), tree=tree, setup=setup)
     changes = [FileChange(path="money.py", mode="100644", content=b"VERSION = 1000\n")]
     changes += [FileChange(path="pkg/module_7.py", mode="100644", content=b"VALUE = 8\n")]
+    patch = Patch(base=tree.commit, changes=tuple(changes))
+    await (await workspaces.fresh("suite-head", patch)).destroy()
     before = await seen(workspaces, "reproduction-base", None)
-    after = await seen(workspaces, "reproduction-head", Patch(base=tree.commit, changes=tuple(changes)))
+    after = await seen(workspaces, "reproduction-head", patch)
     assert before["late"] == []
     path = "/workspace/money.py"
     assert (before["paths"][path].pop(2), after["paths"][path].pop(2)) == (12, 15)

@@ -374,14 +374,14 @@ class TestLosing:
 class TestSetup:
     async def test_installed_programs_come_first_on_the_path(self, provider: SandboxProvider) -> None:
         script = f"mkdir -p {ENV}/bin && printf '#!/bin/sh\\necho made\\n' > {ENV}/bin/tool && chmod +x {ENV}/bin/tool"
-        setup = SetupPlan((script, "mkdir modules && cp README.md modules/m"), key="k", directories=("modules",))
+        setup = SetupPlan((script, "mkdir modules && cp README.md modules/m"), key="k")
         async with opened(provider, SandboxSpec("set-up", filler(FILES), setup)) as sandbox:
             assert await shell(sandbox, "tool; cat modules/m") == "made\nhello\n"
 
     async def test_commands_may_write_to_it_and_the_next_sandbox_has_it_as_it_was(
         self, provider: SandboxProvider
     ) -> None:
-        setup = SetupPlan(("mkdir modules && echo made > modules/m",), key="written", directories=("modules",))
+        setup = SetupPlan(("mkdir modules && echo made > modules/m",), key="written")
         write = "echo x > modules/m; mkdir modules/.cache; touch modules/.cache/c; mv modules/m modules/n; ls modules"
         for key in ("first", "second"):
             async with opened(provider, SandboxSpec(key, filler(FILES), setup)) as sandbox:

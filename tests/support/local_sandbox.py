@@ -21,6 +21,7 @@ class LocalSandbox(Executor):
 
     isolated = False
     left_out = ()
+    created = ()
 
     def __init__(self, root: Path, files: Mapping[str, bytes] | None = None) -> None:
         self.root = root

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -15,14 +16,13 @@ from app.core.patch import FileChange, Mode, Patch
 from app.sandbox.base import CompletedCommand, Sandbox, SandboxCommand, SandboxProvider, SandboxSpec, SetupPlan
 from app.sandbox.setup.package_clients import asked_once
 from app.sandbox.setup.plan import plan_setup
-from app.sandbox.workspaces import normalize_mtimes
+from app.sandbox.workspaces import set_times
 from app.verify.overlay import Overlay
 from tests.support.memory_tree import MemoryTree
 from tests.support.wrapped_sandbox import WrappedSandbox
 
 _PACKAGES = Path(str(pytest.__file__)).parents[1]
 _PYTEST = ("_pytest", "iniconfig", "packaging", "pluggy", "py.py", "pygments", "pytest")
-LONG_AGO = 1_700_000_000
 NO_SETUP = SetupPlan()
 WITH_PYTEST = SetupPlan(
     commands=(
@@ -101,7 +101,8 @@ class ProjectWorkspaces:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(after.read(path))
             (directory / ".opened").write_text(name)
-            normalize_mtimes(directory, LONG_AGO)  # a real job's files are no younger than its set-up
+            changed = {change.path for change in (patch.changes if patch else ())}
+            set_times(directory, changed, int(time.time()))
 
         spec = SandboxSpec(key=f"test-{name}-{len(self.opened)}", fill=fill, setup=self._setup)
         sandbox = await self._provider.open(spec)

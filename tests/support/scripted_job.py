@@ -59,6 +59,7 @@ class UnusedSandbox:
     key = "j.work"
     isolated = True
     left_out = ()
+    created = ()
     destroyed = False
 
     async def exec(self, argv: Sequence[str], **options: object) -> CompletedCommand:

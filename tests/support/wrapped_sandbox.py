@@ -6,7 +6,8 @@ from app.sandbox.base import CompletedCommand, Executor, Sandbox, SandboxCommand
 class WrappedSandbox(Executor):
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
-        self.key, self.isolated, self.left_out = sandbox.key, sandbox.isolated, sandbox.left_out
+        self.key, self.isolated = sandbox.key, sandbox.isolated
+        self.left_out, self.created = sandbox.left_out, sandbox.created
 
     async def execute(self, command: SandboxCommand) -> CompletedCommand:
         return await self.sandbox.exec(

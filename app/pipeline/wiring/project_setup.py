@@ -26,6 +26,7 @@ from app.sandbox.base import OnOutput, Sandbox, SandboxProvider, SandboxSpec, Se
 from app.sandbox.setup.ecosystems.base import SetupChoice
 from app.sandbox.setup.manifests import ManifestFiles
 from app.sandbox.setup.plan import is_manifest, plan_setup
+from app.sandbox.workspaces import with_source_times
 from app.verify.candidates import Candidate, Surroundings, Trial, TrialLimits, candidates, try_candidates
 from app.verify.detect import find_suite
 from app.verify.frameworks import SuiteCommand
@@ -313,7 +314,7 @@ class ProjectSetup:
     @asynccontextmanager
     async def _open(self, name: str, plan: SetupPlan) -> AsyncIterator[Sandbox]:
         name = hashlib.sha256(name.encode()).hexdigest()[:16]
-        spec = SandboxSpec(f"{self.key}.{name}", self.fill, plan)
+        spec = SandboxSpec(f"{self.key}.{name}", with_source_times(self.fill), plan)
         sandbox = await self.provider.open(spec, on_output=self.on_output)
         try:
             yield sandbox

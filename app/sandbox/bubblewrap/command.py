@@ -60,7 +60,7 @@ SHM_BYTES = 512 * 1024**2
 WRITABLE = (WORKSPACE, "/tmp", HOME)  # noqa: S108 - a path inside the sandbox
 
 UPPER, WORK = "upper", "work"
-"""What the kernel needs of `Mount.changes`: empty directories of one file system."""
+"""What the kernel needs for a restored mount: empty directories of one file system."""
 
 _ORDINARY = ("--unshare-all", "--unshare-user", "--disable-userns", "--uid", str(INSIDE_UID), "--gid", str(INSIDE_UID))
 # Without a user namespace, because an unprivileged user could not reach sources below root's own directories. The three
@@ -75,15 +75,16 @@ _PRIVILEGED = (
 class Mount:
     """A host path shown at `target`.
 
-    With `restored`, every command may change it, and the next one finds it as it was: changes go to `changes`, a
-    directory of that command.
+    With `below`, this directory shows through wherever `source` has nothing, and never changes; `work` is the kernel's
+    directory for that. With `restored`, every command may change it, and the next one finds it as it was.
     """
 
     source: Path
     target: str
     writable: bool = False
     restored: bool = False
-    changes: Path | None = None
+    below: Path | None = None
+    work: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +178,15 @@ def _laid_out(machine: HostMachine, mounts: Sequence[Mount]) -> Iterable[str]:
     yield from ("--proc", "/proc", "--dev", "/dev")
     yield from ("--perms", "1777", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm")  # noqa: S108
     for mount in shown:
-        if mount.changes is not None:
-            yield from ("--overlay-src", str(mount.source), "--overlay", str(mount.changes / UPPER))
-            yield from (str(mount.changes / WORK), mount.target)
+        if mount.below is not None:
+            yield from (
+                "--overlay-src",
+                str(mount.below),
+                "--overlay",
+                str(mount.source),
+                str(mount.work),
+                mount.target,
+            )
             continue
         yield from ("--bind" if mount.writable else "--ro-bind", str(mount.source), mount.target)
     yield from ("--remount-ro", "/dev", "--remount-ro", "/")
@@ -380,11 +387,12 @@ class BubblewrapCommand(Executor):
     async def execute(self, command: SandboxCommand) -> CompletedCommand:
         variables = {**self.machine.environment(), **self.environment, **command.env}
         early, late = split_variables(self.machine, variables)
-        mounts = self._with_changes(self.mounts())
+        mounts = [self._layered(mount) for mount in self.mounts()]
         try:
             return await self._execute(command, options(self.machine, mounts, early), late)
         finally:
-            await asyncio.to_thread(_remove_changes, [mount.changes for mount in mounts if mount.changes is not None])
+            own = [mount.work.parent for mount in mounts if mount.work is not None]
+            await asyncio.to_thread(_remove_changes, own)
 
     async def _execute(
         self, command: SandboxCommand, arguments: Sequence[str], late: Mapping[str, str]
@@ -440,26 +448,26 @@ class BubblewrapCommand(Executor):
             await asyncio.sleep(0.01)
             self._remove_groups()
 
-    def _with_changes(self, mounts: Sequence[Mount]) -> list[Mount]:
-        """The mounts, each restored one with its own new directory; without one it is read-only."""
-        if self.changes is None or not self.machine.overlays:
-            return list(mounts)
-        return [
-            replace(mount, changes=self._new_changes(mount.source)) if mount.restored else mount for mount in mounts
-        ]
-
-    def _new_changes(self, source: Path) -> Path:
-        """The upper directory's owner, mode and times are those that the command sees."""
-        assert self.changes is not None  # noqa: S101 - the caller asked
-        about = source.stat()
+    def _layered(self, mount: Mount) -> Mount:
+        """The mount with this command's own new directories; without them a restored one is read-only."""
+        if self.changes is None or not self.machine.overlays or not (mount.restored or mount.below):
+            return mount
         directory = self._free_directory(self.changes)
+        (directory / WORK).mkdir()
+        if mount.below is not None:
+            self._own(directory / WORK, mount.source)
+            return replace(mount, work=directory / WORK)
+        (directory / UPPER).mkdir(mode=0o755)
         for name in (UPPER, WORK):
-            (directory / name).mkdir()
-            if self.machine.owner is not None:
-                os.chown(directory / name, about.st_uid, about.st_gid)
-        (directory / UPPER).chmod(0o755)
+            self._own(directory / name, mount.source)
+        # Its owner, mode and times are those that the command sees.
+        about = mount.source.stat()
         os.utime(directory / UPPER, ns=(about.st_atime_ns, about.st_mtime_ns))
-        return directory
+        return replace(mount, source=directory / UPPER, below=mount.source, work=directory / WORK)
+
+    def _own(self, directory: Path, like: Path) -> None:
+        if self.machine.owner is not None:
+            os.chown(directory, like.stat().st_uid, like.stat().st_gid)
 
     @staticmethod
     def _free_directory(parent: Path) -> Path:

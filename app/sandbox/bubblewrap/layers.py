@@ -1,9 +1,11 @@
-"""Builds a set-up's result once per key and shares it: /env and directories such as `node_modules`.
+"""Builds a set-up's result once per key and shares it: /env, and what was created in the tree and at home.
 
-caches/setup/<key>/env          /env               built in a separate sandbox over a temporary copy of the tree,
-caches/setup/<key>/tree/<path>  /workspace/<path>  whose only way out is the egress proxy's unix socket
+caches/setup/<key>/env   /env         built in a separate sandbox over a temporary copy of the tree,
+caches/setup/<key>/tree  /workspace   whose only way out is the egress proxy's unix socket
+caches/setup/<key>/home  /home/agent
 
-Commands may write there; what they write goes to a layer of their own, and the shared result never changes.
+Tree and home lie below the sandbox's own, which keep what commands write; /env is as it was for each command. The
+shared result never changes.
 """
 
 import asyncio
@@ -11,25 +13,26 @@ import fcntl
 import hashlib
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from app.core.errors import SandboxError
 from app.core.scratch import scratch
-from app.sandbox.base import ENV, FORWARDER, FORWARDER_PROGRAM, TOOLS, WORKSPACE, OnOutput, SandboxSpec, SetupPlan
+from app.sandbox.base import ENV, FORWARDER, FORWARDER_PROGRAM, TOOLS, OnOutput, SandboxSpec, SetupPlan
 from app.sandbox.bubblewrap.command import WRITABLE, BubblewrapCommand, HostMachine, Mount
 from app.sandbox.egress.proxy import PORT, PROXY_ENVIRONMENT, SOCKET_INSIDE, EgressProxy, Upstream
 from app.sandbox.host_directories import (
     HostDirectory,
-    copy_tree,
     disk_use,
     exclusive_lock,
     make_mount_point,
     plain_path,
     remove_tree,
 )
-from app.sandbox.setup.run_commands import carry_out, read_left_out, to_repeat, write_left_out
+from app.sandbox.layer_files import HOME, TREE, keep, put
+from app.sandbox.setup.run_commands import SetupResult, carry_out, to_repeat
 
 MAX_BYTES = 20 * 1024**3
 """Of all results together. What is in use counts, and stays."""
@@ -98,54 +101,45 @@ def _is_at(layer: Path, lease: LayerLease) -> bool:
         return False
 
 
-LEFT_OUT = "left-out.json"
+RESULT = "result.json"
 DISK_FACTOR = 2
 """How many times as much disk as a sandbox's files the result and what is made on the way may take."""
 HIDDEN = ("/usr", "/etc", "/run", ENV, TOOLS)
 """Parts of a sandbox that no other path of the machine may cover."""
-MAX_COPIED = 1024**3
-"""Bytes of a directory that is copied for a sandbox; a larger one is shown read-only."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetupLayer:
-    """A finished result; `paths` are those of SetupPlan.directories that were created."""
+    """A finished result."""
 
     directory: Path
-    paths: tuple[str, ...]
     lease: LayerLease
     """To be closed when nothing runs over the layer any more."""
     target: str = ENV
 
     @property
-    def left_out(self) -> tuple[str, ...]:
-        """Parts of the set-up that failed while another part succeeded."""
-        return read_left_out(self.directory / LEFT_OUT)
+    def result(self) -> SetupResult:
+        return SetupResult.read(self.directory / RESULT)
 
-    def place(self, host_directory: HostDirectory, *, overlays: bool) -> None:
-        """Create the mount points in a job's tree, before anything runs in it.
+    @property
+    def mount(self) -> Mount:
+        return Mount(self.directory / "env", self.target, restored=self.target == ENV)
 
-        Files, and on a machine without overlays directories that are not too large, are copied for this sandbox.
-        """
-        for path, copy in self._copies(host_directory):
-            source = self.directory / "tree" / path
-            make_mount_point(host_directory.tree, path, source, host_directory.owner)
-            if not copy.exists() and (source.is_file() or not overlays) and disk_use([source])[0] <= MAX_COPIED:
-                copy_tree(source, copy)
+    def below(self, part: str) -> Path | None:
+        """The directory with what was created in the tree or at home, if there is anything."""
+        directory = self.directory / part
+        return directory if directory.is_dir() and any(directory.iterdir()) else None
 
-    def mounts(self, host_directory: HostDirectory) -> list[Mount]:
-        """Mounts for the current tree: a directory is skipped if the agent put a link in its place."""
-        shown = [Mount(self.directory / "env", self.target, restored=self.target == ENV)]
-        for path, copy in self._copies(host_directory):
-            source, point = self.directory / "tree" / path, plain_path(host_directory.tree, path)
-            if point is not None and point.is_dir() == source.is_dir():
-                copied = copy.exists()
-                shown.append(Mount(copy if copied else source, f"{WORKSPACE}/{path}", copied, restored=not copied))
-        return shown
-
-    def _copies(self, host_directory: HostDirectory) -> Iterator[tuple[str, Path]]:
-        """Every path with the place of this sandbox's own copy, should it need one."""
-        return ((path, host_directory.path / f"copy-{number}") for number, path in enumerate(self.paths))
+    def copy_to(self, host_directory: HostDirectory) -> None:
+        """Once, for a machine without overlays, before anything runs there. Raises SandboxError."""
+        try:
+            for part in (TREE, HOME):
+                if below := self.below(part):
+                    put(str(below), str(host_directory.path / part))
+        except OSError as error:
+            raise SandboxError(
+                f"What the set-up has created could not be copied: {error}", hint="Check that the disk has space."
+            ) from error
 
 
 @dataclass(slots=True)
@@ -163,6 +157,7 @@ class LayerBuild:
     """Where the result will be mounted: programs remember the path that they were installed at."""
     left_out: list[str] = field(default_factory=list)
     """Sentences about parts that failed while others succeeded."""
+    created: list[str] = field(default_factory=list)
     _host_directory: HostDirectory = field(init=False)
 
     def __post_init__(self) -> None:
@@ -176,7 +171,7 @@ class LayerBuild:
             await self._execute()
             await asyncio.to_thread(self._collect)
             layer = incomplete(self.layer, self.spec.key) if to_repeat(self.left_out) else self.layer
-            write_left_out(self._result / LEFT_OUT, self.left_out)
+            SetupResult(tuple(self.left_out), tuple(self.created)).write(self._result / RESULT)
             self._result.rename(layer)
         finally:
             await asyncio.to_thread(self._host_directory.remove)
@@ -193,8 +188,8 @@ class LayerBuild:
 
     def _prepare(self) -> None:
         self._host_directory.prepare(self.spec.fill)
-        for directory in (self._result, self._result / "tree"):
-            directory.mkdir(mode=0o755)
+        self._host_directory.write_base_listing()
+        self._result.mkdir(mode=0o755)
         self._host_directory.own(self._result / "env")
         for path in self.setup.readable:
             self._make_point(Path(path))
@@ -230,11 +225,11 @@ class LayerBuild:
 
     def _collect(self) -> None:
         """Move the result out of the temporary tree, in which nothing runs any more."""
-        for path in self.setup.directories:
-            made = plain_path(self._host_directory.tree, path)
-            if made is not None and (made.is_dir() or made.is_file()):
-                (self._result / "tree" / path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-                made.rename(self._result / "tree" / path)
+        if self.target != ENV:
+            return
+        tree, _, home = (str(base) for _, base in self._writable)
+        self.created, too_much = keep(tree, home, self._host_directory.base_listing.read_bytes(), str(self._result))
+        self.left_out += [too_much] if too_much else []
 
     def _below_writable(self, path: Path) -> tuple[Path, str] | None:
         """A path inside as host directory and rest, if commands may write above it."""
@@ -285,9 +280,7 @@ async def ensure_layer(
             while (found := _finished(layer, spec.key)) is None:
                 await LayerBuild(machine, spec, setup, layer, environment, on_output, target).run()
         await asyncio.to_thread(prune, layer.parent)
-    layer, lease = found
-    paths = tuple(path for path in setup.directories if plain_path(layer / "tree", path))
-    return SetupLayer(layer, paths, lease, target)
+    return SetupLayer(*found, target)
 
 
 def _finished(layer: Path, key: str) -> tuple[Path, LayerLease] | None:

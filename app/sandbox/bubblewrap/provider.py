@@ -45,7 +45,10 @@ from app.sandbox.bubblewrap.command import (
 from app.sandbox.bubblewrap.layers import SetupLayer, ensure_layer
 from app.sandbox.bubblewrap.toolchains import find_toolchains
 from app.sandbox.host_directories import HostDirectory, system_program
+from app.sandbox.layer_files import HOME as AT_HOME
+from app.sandbox.layer_files import TREE
 from app.sandbox.probe import ProbeContext, checks, host_conditions, proven, start_repair
+from app.sandbox.setup.run_commands import NO_RESULT
 
 NEEDED = ("--disable-userns", "--json-status-fd", "--perms", "--size", "--clearenv", "--args", "--seccomp")
 BWRAP_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -289,12 +292,14 @@ class BubblewrapSandbox(BubblewrapCommand):
     ) -> None:
         """`layer` is the project's set-up, and `tools` are another agent's programs."""
         self.key = host_directory.key
-        self.left_out = layer.left_out if layer is not None else ()
+        result = layer.result if layer is not None else NO_RESULT
+        self.left_out, self.created = result.left_out, result.created
         self._host_directory = host_directory
         self._layers = [one for one in (layer, tools) if one is not None]
+        project = layer if machine.overlays else None
         super().__init__(
             machine,
-            lambda: _mounts(host_directory, self._layers, spec.model_socket),
+            lambda: _mounts(host_directory, project, self._layers, spec.model_socket),
             spec.limits,
             {**dict(spec.setup.environment), **WORK_ENVIRONMENT},
             changes=host_directory.path / "changes",
@@ -371,24 +376,32 @@ class BubblewrapProvider:
 
 
 def _prepare(host_directory: HostDirectory, spec: SandboxSpec, layer: SetupLayer | None, *, overlays: bool) -> None:
-    """The listing must be made before the set-up's directories cover the tree."""
+    """The listing is of the sources alone. A copy that was not completed is begun again: nothing has run over it."""
+    copying = host_directory.path / "copying"
+    if copying.exists():
+        host_directory.remove()
+    new = not host_directory.tree.exists()
     host_directory.prepare(spec.begin_work)
     host_directory.write_base_listing()
-    if layer is not None:
-        layer.place(host_directory, overlays=overlays)
+    if layer is not None and new and not overlays:
+        copying.touch()
+        layer.copy_to(host_directory)
+        copying.unlink()
 
 
-def _mounts(host_directory: HostDirectory, layers: Sequence[SetupLayer], model_socket: Path | None) -> list[Mount]:
+def _mounts(
+    host_directory: HostDirectory, project: SetupLayer | None, layers: Sequence[SetupLayer], model_socket: Path | None
+) -> list[Mount]:
     """The mounts of one command; another coding agent's socket is among them while it is open."""
+    tree, home = (project.below(part) if project is not None else None for part in (TREE, AT_HOME))
     mounts = [
-        Mount(host_directory.tree, WORKSPACE, writable=True),
-        Mount(host_directory.path / "home", HOME, writable=True),
+        Mount(host_directory.tree, WORKSPACE, writable=True, below=tree),
+        Mount(host_directory.path / "home", HOME, writable=True, below=home),
         Mount(host_directory.path / "tmp", "/tmp", writable=True),  # noqa: S108 - a path inside the sandbox
     ]
     if host_directory.base_listing.exists():
         mounts.append(Mount(host_directory.base_listing, BASE_LISTING))
-    for layer in layers:
-        mounts += layer.mounts(host_directory)
+    mounts += [layer.mount for layer in layers]
     if model_socket is not None and model_socket.exists():
         mounts += [Mount(model_socket, MODEL_SOCKET), Mount(FORWARDER_PROGRAM, FORWARDER)]
     return mounts

@@ -45,8 +45,8 @@ from app.sandbox.machine.base import (
     Machine,
     PackedTree,
     keep_result,
-    notes,
     packing_tree,
+    parse_result,
     prepare_arguments,
     reopen,
 )
@@ -56,7 +56,7 @@ from app.sandbox.probe import Launch, ProbeContext, proven
 from app.sandbox.probe import checks as attacks
 from app.sandbox.setup.package_clients import CERTIFICATE_FILES, CERTIFICATE_VARIABLES
 from app.sandbox.setup.package_tools import SYSTEM_TOOLS
-from app.sandbox.setup.run_commands import carry_out, to_repeat
+from app.sandbox.setup.run_commands import SetupResult, carry_out, to_repeat
 
 logger = logging.getLogger(__name__)
 
@@ -335,7 +335,7 @@ class ImageBuilder:
                 proxy = EgressProxy(socket, setup.hosts, upstream=upstream)
                 async with proxy, SocketTunnel(machine, str(PORT), socket):
                     failed = await carry_out(setup, sandbox, on_output, explain=lambda: proxy.explanation)
-            await keep_result(machine, target, setup.directories, failed)
+            failed = await keep_result(machine, target, failed)
             kept = names[to_repeat(failed)]
             await self.engine.commit(wanted.name, f"{REPOSITORY}:{kept}", [f"LABEL {SCOPE}={self.scope}"])
         await discard(self.engine, wanted.name)
@@ -370,11 +370,9 @@ def _unused(marks: Path) -> list[Path]:
     return [path for path in kept if path.stat().st_mtime < oldest]
 
 
-async def fill(
-    machine: ContainerMachine, wanted: ContainerSpec, script: str, tree: PackedTree, *directories: str
-) -> str:
+async def fill(machine: ContainerMachine, wanted: ContainerSpec, script: str, tree: PackedTree, *target: str) -> str:
     """The output of a script that starts with FILL and gets the tree on its stdin."""
-    words = prepare_arguments(uid_of(wanted), tree.files, *directories)
+    words = prepare_arguments(uid_of(wanted), tree.files, *target)
     return await machine.feed(["bash", "-euo", "pipefail", "-c", script, "fill", *words], tree.archive)
 
 
@@ -503,14 +501,14 @@ class ContainerProvider:
         check_key(spec.key)
         builder = await self._image_builder()
         machine = ContainerMachine(self._engine, self._wanted(spec).name)
-        left_out = await self._reopen(machine, spec)
-        if left_out is None:
-            left_out = await self._create(builder, spec, on_output)
+        result = await self._reopen(machine, spec)
+        if result is None:
+            result = await self._create(builder, spec, on_output)
         planned = dict(spec.setup.environment)
         usable_variables = {name: value for name, value in planned.items() if name not in CERTIFICATE_VARIABLES}
         environment = {**builder.image.variables(), **usable_variables, **WORK_ENVIRONMENT}
         return MachineSandbox(
-            machine, spec.key, spec.limits, environment, left_out=left_out, model_socket=spec.model_socket
+            machine, spec.key, spec.limits, environment, result=result, model_socket=spec.model_socket
         )
 
     async def tools(self) -> frozenset[str]:
@@ -540,8 +538,8 @@ class ContainerProvider:
             f"agent-fix-{digest}", self._scope, spec.key, image, spec.limits, quota=self._engine.name == "docker"
         )
 
-    async def _reopen(self, machine: ContainerMachine, spec: SandboxSpec) -> tuple[str, ...] | None:
-        """What failed in the set-up of this key's container, if it was completed; an incomplete one is removed."""
+    async def _reopen(self, machine: ContainerMachine, spec: SandboxSpec) -> SetupResult | None:
+        """What is known of the set-up of this key's container, if it was completed; an incomplete one is removed."""
         wanted = self._wanted(spec)
         description = await self._engine.container(wanted.name)
         if description is None:
@@ -552,22 +550,21 @@ class ContainerProvider:
             logger.warning("the container of %s has changed; it is created again", spec.key)
         else:
             await self._engine.start(wanted.name)
-            left_out = await reopen(machine, HIDE_NAMES)
-            if left_out is not None:
-                return left_out
+            result = await reopen(machine, HIDE_NAMES)
+            if result is not None:
+                return result
             logger.warning("the sandbox %s was never finished; it is created again", spec.key)
         await self._engine.remove(wanted.name)
         return None
 
-    async def _create(self, builder: ImageBuilder, spec: SandboxSpec, on_output: OnOutput | None) -> tuple[str, ...]:
-        """What failed in its set-up."""
+    async def _create(self, builder: ImageBuilder, spec: SandboxSpec, on_output: OnOutput | None) -> SetupResult:
         image = builder.image.name
         without_project = replace(spec, fill=lambda _: None)  # an agent's programs need no project
         image = await builder.image_with(image, without_project, spec.tools, target=TOOLS, on_output=on_output)
         image = await builder.image_with(image, spec, spec.setup, on_output=on_output)
         wanted = self._wanted(spec, image)
         async with packing_tree(spec.begin_work) as tree, builder.new_container(wanted) as machine:
-            left_out = await fill(machine, wanted, f"{FILL}{FINISH}", tree, *spec.setup.directories)
+            result = await fill(machine, wanted, f"{FILL}{FINISH}", tree)
             if spec.model_socket is not None:
                 await machine.upload(FORWARDER, FORWARDER_PROGRAM.read_bytes())
-        return notes(left_out)
+        return parse_result(result)

@@ -53,14 +53,14 @@ from app.sandbox.machine.base import (
     UNPACK,
     PackedTree,
     keep_result,
-    notes,
     packing_tree,
+    parse_result,
     prepare_arguments,
     reopen,
     step,
 )
 from app.sandbox.machine.sandbox import MachineSandbox
-from app.sandbox.setup.run_commands import carry_out, to_repeat
+from app.sandbox.setup.run_commands import SetupResult, carry_out, to_repeat
 
 logger = logging.getLogger(__name__)
 DAYS = 30
@@ -181,8 +181,8 @@ class MachineCreation:
     spec: SandboxSpec
     on_output: OnOutput | None = None
 
-    async def machine(self) -> tuple[E2BMachine, tuple[str, ...]]:
-        """A ready machine, with what failed in its set-up; it is killed after an error."""
+    async def machine(self) -> "Found":
+        """A ready machine; it is killed after an error."""
         setups = [setup for setup in (self.spec.tools, self.spec.setup) if setup.commands]
         machine, done = await self._start_machine(setups)
         async with self.cloud.discarding(machine.id):
@@ -191,7 +191,7 @@ class MachineCreation:
                 if not to_repeat(await self._set_up(machine, setup, target)):
                     await self.kept.keep(machine, setups[:number])
             async with packing_tree(self.spec.begin_work) as tree:
-                return machine, notes(await self._fill(machine, FINISH, tree, *self.spec.setup.directories))
+                return machine, parse_result(await self._fill(machine, FINISH, tree))
 
     async def _start_machine(self, setups: Sequence[SetupPlan]) -> tuple[E2BMachine, int]:
         """A machine, and how many of the set-ups it already contains."""
@@ -212,10 +212,10 @@ class MachineCreation:
             self.kept.forget(unusable)
         return machine, 0
 
-    async def _fill(self, machine: E2BMachine, script: str, tree: PackedTree, *directories: str) -> str:
+    async def _fill(self, machine: E2BMachine, script: str, tree: PackedTree, *target: str) -> str:
         """The output of a script that is run after the machine was prepared and filled."""
         await machine.upload(ARCHIVE, tree.archive)
-        arguments = prepare_arguments(NUMBER, tree.files, *directories)
+        arguments = prepare_arguments(NUMBER, tree.files, *target)
         return await step(machine, f"{PREPARE_MACHINE}{UNPACK}{script}", *arguments)
 
     async def _set_up(self, machine: E2BMachine, setup: SetupPlan, target: str) -> tuple[str, ...]:
@@ -233,8 +233,7 @@ class MachineCreation:
         failed = await carry_out(setup, sandbox, self.on_output)
         if policy != CLOSED:
             await machine.apply(CLOSED)
-        await keep_result(machine, target, setup.directories, failed)
-        return failed
+        return await keep_result(machine, target, failed)
 
 
 KEY_REPAIR = "Set E2B_API_KEY to a key of your E2B account, or use --sandbox bubblewrap."
@@ -333,8 +332,8 @@ async def _account(sandbox: Sandbox) -> DoctorCheck:
     )
 
 
-Found = tuple[E2BMachine, tuple[str, ...]]
-"""A machine, and what failed in its set-up."""
+Found = tuple[E2BMachine, SetupResult]
+"""A machine, and what is known of its set-up."""
 
 
 class E2BProvider:
@@ -369,7 +368,7 @@ class E2BProvider:
             raise SandboxError("E2B_API_KEY is not set.", hint=KEY_REPAIR)
         self._kept.note_use()
         found = await self._reopen(spec.key)
-        machine, left_out = found or await MachineCreation(self._cloud, self._kept, spec, on_output).machine()
+        machine, result = found or await MachineCreation(self._cloud, self._kept, spec, on_output).machine()
         if spec.model_socket is not None:
             await machine.upload(FORWARDER, FORWARDER_PROGRAM.read_bytes())
         return MachineSandbox(
@@ -377,7 +376,7 @@ class E2BProvider:
             spec.key,
             spec.limits,
             {**variables(spec.setup), **WORK_ENVIRONMENT},
-            left_out=left_out,
+            result=result,
             model_socket=spec.model_socket,
             network=False,
         )
@@ -402,11 +401,11 @@ class E2BProvider:
     async def _reach(self, sandbox_id: str, key: str) -> Found | None:
         try:
             machine = await self._cloud.connect(sandbox_id)
-            left_out = await reopen(machine)
+            result = await reopen(machine)
         except LostMachineError:
             return None
-        if left_out is None:
+        if result is None:
             logger.warning("the sandbox %s was never finished; it is created again", key)
             return None  # its network may still be open, because its set-up was interrupted
         await machine.prove(CLOSED)
-        return machine, left_out
+        return machine, result

@@ -14,7 +14,7 @@ import shlex
 import stat
 import tarfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -24,6 +24,7 @@ from app.core.errors import LostSandboxError, SandboxError
 from app.core.scratch import scratch
 from app.sandbox.base import BASE_LISTING, ENV, HOME, LIST_COMMAND, WORKSPACE
 from app.sandbox.host_directories import entries_below
+from app.sandbox.setup.run_commands import SetupResult
 
 ACCOUNT = "agent"
 PLACE = "/var/lib/agent-fix"
@@ -151,7 +152,7 @@ PROGRAM = f"{PLACE}/supervisor.py"
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 """The program that is uploaded as PROGRAM."""
 SECONDS = 300.0
-MAX_OUTPUT = 1024**2
+MAX_OUTPUT = 4 * 1024**2
 ARCHIVE = f"{PLACE}/tree.tar.gz"
 
 
@@ -208,10 +209,15 @@ def _add(tar: tarfile.TarFile, entry: os.DirEntry[str], name: str) -> bool:
 # The scripts. A machine is prepared (PREPARE), filled (UNPACK) and finished (FINISH). For a set-up, it is prepared,
 # filled and opened (OPEN); the result is sealed (SEAL or COLLECT), and the rest removed (CLEAR, NOTHING_ELSE).
 
-_LAYER = f"{PLACE}/layer"
-_LEFT_OUT = f"{PLACE}/left-out.json"
-LEFT_OUT = f"cat {_LEFT_OUT} 2> /dev/null || echo '[]'"
-"""Prints as JSON what failed in the set-up."""
+_LAYER = f"{PLACE}-layer"
+"""What the set-up has created: root's, but the account may copy it."""
+_LEFT_OUT, _CREATED = f"{PLACE}/left-out.json", f"{PLACE}/created.json"
+RESULT = f"""
+printf '[%s, %s]\n' "$(cat {_LEFT_OUT} 2> /dev/null || echo '[]')" "$(cat {_CREATED} 2> /dev/null || echo '[[], ""]')"
+"""
+"""Prints as JSON what failed in the set-up, and what `layer_files` says was created."""
+_LAYER_FILES = f"python3 -I -c {shlex.quote((Path(__file__).parents[1] / 'layer_files.py').read_text('utf-8'))}"
+_AS_ACCOUNT = f"setpriv --reuid=$(id -u {ACCOUNT}) --regid=$(id -g {ACCOUNT}) --clear-groups --no-new-privs --"
 
 PREPARE = f"""
 number=$1 supervisor=$2 files=$3
@@ -233,12 +239,11 @@ rm -rf {WORKSPACE} {HOME}
 mkdir {WORKSPACE} {HOME}
 chown {ACCOUNT}: {WORKSPACE} {HOME}
 """
-"""Takes `prepare_arguments`; of these, the directories are left for the scripts that follow."""
+"""Takes `prepare_arguments`; of these, the target is left for the script that follows."""
 
 UNPACK = f"""
 cd {WORKSPACE}
-setpriv --reuid=$(id -u {ACCOUNT}) --regid=$(id -g {ACCOUNT}) --clear-groups --no-new-privs -- \\
-  tar --extract --gzip --preserve-permissions --no-same-owner --file=- < {ARCHIVE}
+{_AS_ACCOUNT} tar --extract --gzip --preserve-permissions --no-same-owner --file=- < {ARCHIVE}
 found=$(find . -mindepth 1 ! -type d -printf x | wc -c)
 [ "$found" = "$files" ] || {{ echo "$found of $files files arrived" >&2; exit 3; }}
 {shlex.join(LIST_COMMAND)} > {PLACE}/filled
@@ -258,12 +263,9 @@ find /tmp /var/tmp /dev/shm -xdev -mindepth 1 -user {ACCOUNT} -prune -exec rm -r
 SEAL = _SEALED.format(paths='"$1"')
 
 COLLECT = f"""
+rm -rf {_LAYER}
 mkdir -p {_LAYER}
-for path in "$@"; do
-  [ "$(realpath -e -- "{WORKSPACE}/$path" 2> /dev/null)" = "{WORKSPACE}/$path" ] || continue
-  mkdir -p "$(dirname -- "{_LAYER}/$path")"
-  mv -- "{WORKSPACE}/$path" "{_LAYER}/$path"
-done
+{_LAYER_FILES} keep {WORKSPACE} {HOME} {PLACE}/filled {_LAYER} > {_CREATED}
 {_SEALED.format(paths=f"{ENV} {_LAYER}")}
 """
 
@@ -277,26 +279,15 @@ NOTHING_ELSE = (
 """Deletes the account's files in other writable places, so that root never executes any of them."""
 
 FINISH = f"""
-for path in "$@"; do
-  at="{WORKSPACE}/$path"
-  [ -e "{_LAYER}/$path" ] && [ ! -e "$at" ] && [ ! -L "$at" ] || continue
-  parent=$(dirname -- "$at")
-  [ "$(realpath -m -- "$parent")" = "$parent" ] || continue
-  [ -d "$parent" ] || {{ mkdir -p -- "$parent"; chown {ACCOUNT}: "$parent"; }}
-  touch -r "$parent" {PLACE}/stamp
-  mv -- "{_LAYER}/$path" "$at"
-  find "$at" \\( ! -type f -o -links 1 \\) -exec chown -h {ACCOUNT}: '{{}}' +
-  touch -r {PLACE}/stamp "$parent"
-done
-rm -f {ARCHIVE} {PLACE}/stamp
+[ ! -d {_LAYER} ] || {_AS_ACCOUNT} {_LAYER_FILES} put {_LAYER} {WORKSPACE} {HOME}
+rm -f {ARCHIVE}
 install -m 644 {PLACE}/filled {BASE_LISTING}
 echo done > {PLACE}/ready
-{LEFT_OUT}
+{RESULT}
 """
-"""The last step, which prints what failed in the set-up: only a machine that reached it is ever opened again.
+"""The last step, which prints what is known of the set-up: only a machine that reached it is ever opened again.
 
-What the set-up left in the tree is this machine's own copy, so commands may write to it; but a file with another name
-could be one of the system's.
+The account copies what the set-up has created, so it gets nothing that it could not read.
 """
 
 _UNREADY = "unready"
@@ -305,13 +296,13 @@ _REOPEN = f"""
   echo {_UNREADY}
   exit 0
 }}
-{LEFT_OUT}
+{RESULT}
 """
 
 
-def prepare_arguments(number: int, files: int, *directories: str) -> list[str]:
-    """Arguments of PREPARE and what follows it: the uid of commands, the number of files, the directories."""
-    return [str(number), base64.b64encode(SUPERVISOR.read_bytes()).decode(), str(files), *directories]
+def prepare_arguments(number: int, files: int, *target: str) -> list[str]:
+    """Arguments of PREPARE and what follows it: the uid of commands, the number of files, what a set-up fills."""
+    return [str(number), base64.b64encode(SUPERVISOR.read_bytes()).decode(), str(files), *target]
 
 
 async def step(machine: Machine, script: str, *arguments: str) -> str:
@@ -328,24 +319,30 @@ async def step(machine: Machine, script: str, *arguments: str) -> str:
     return output.decode(errors="replace")
 
 
-async def keep_result(machine: Machine, target: str, directories: Sequence[str], failed: Sequence[str]) -> None:
-    """After a set-up: nothing else that its code may have written stays. `failed` is noted with the project's (ENV)."""
-    seal, arguments = (COLLECT, directories) if target == ENV else (SEAL, (target,))
-    await step(machine, f"{seal}\n{CLEAR}\n{NOTHING_ELSE}", *arguments)
-    if target == ENV:
-        await step(machine, f'printf %s "$1" > {_LEFT_OUT}', json.dumps(list(failed)))
+async def keep_result(machine: Machine, target: str, failed: Sequence[str]) -> tuple[str, ...]:
+    """After a set-up: nothing else that its code may have written stays. `failed` is noted with the project's (ENV).
+
+    Returns it, with a sentence if too much was created.
+    """
+    if target != ENV:
+        await step(machine, f"{SEAL}\n{CLEAR}\n{NOTHING_ELSE}", target)
+        return tuple(failed)
+    await step(machine, f"{COLLECT}\n{CLEAR}\n{NOTHING_ELSE}")
+    await step(machine, f'printf %s "$1" > {_LEFT_OUT}', json.dumps(list(failed)))
+    return parse_result(await step(machine, RESULT)).left_out
 
 
-async def reopen(machine: Machine, before: str = "") -> tuple[str, ...] | None:
-    """What failed in the set-up of a machine that was finished; None for another one. `before` is a script."""
+async def reopen(machine: Machine, before: str = "") -> SetupResult | None:
+    """What is known of the set-up of a machine that was finished; None for another one. `before` is a script."""
     output = await step(machine, f"{before}\n{_REOPEN}")
-    return None if output.strip() == _UNREADY else notes(output)
+    return None if output.strip() == _UNREADY else parse_result(output)
 
 
-def notes(output: str) -> tuple[str, ...]:
-    """The contents of LEFT_OUT. Raises SandboxError if it is anything else."""
-    with suppress(ValueError, RecursionError):
-        sentences = json.loads(output)
-        if isinstance(sentences, list) and all(isinstance(sentence, str) for sentence in sentences):
-            return tuple(sentences)
-    raise LostSandboxError("The sandbox sent an invalid message: its notes on the set-up cannot be parsed.", hint=AGAIN)
+def parse_result(output: str) -> SetupResult:
+    """What RESULT prints. Raises SandboxError if it is anything else."""
+    try:
+        left_out, (created, too_much) = json.loads(output)
+        return SetupResult.parse(json.dumps([[*left_out, *([too_much] if too_much else [])], created]))
+    except (ValueError, TypeError, RecursionError) as error:
+        message = "The sandbox sent an invalid message: what it says of the set-up cannot be parsed."
+        raise LostSandboxError(message, hint=AGAIN) from error

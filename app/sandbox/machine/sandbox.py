@@ -24,6 +24,7 @@ from app.sandbox.child_process import FLOOD_NOTE, OUTPUT_CEILING
 from app.sandbox.machine.base import ACCOUNT, AGAIN, PLACE, PROGRAM, LineBuffer, Machine, MachineProgram, limited
 from app.sandbox.machine.socket_tunnel import SocketTunnel
 from app.sandbox.machine.supervisor import OutputCapture
+from app.sandbox.setup.run_commands import NO_RESULT, SetupResult
 
 logger = logging.getLogger(__name__)
 MAX_INLINE = 64 * 1024
@@ -237,13 +238,13 @@ class MachineSandbox(Executor):
         limits: SandboxLimits,
         environment: Mapping[str, str],
         *,
-        left_out: tuple[str, ...] = (),
+        result: SetupResult = NO_RESULT,
         model_socket: Path | None = None,
         network: bool = True,
     ) -> None:
         """`environment` is for every command, and `network` as in MachineExecution."""
         self.key = key
-        self.left_out = left_out
+        self.left_out, self.created = result.left_out, result.created
         self._machine = machine
         self._limits = limits
         self._environment = environment

@@ -18,6 +18,7 @@ from typing import TypeVar
 from app.core.errors import ConfigError, SetupError
 from app.core.patch import Tree
 from app.sandbox.base import SetupPlan
+from app.sandbox.changes import LITTER
 from app.sandbox.egress.allow_list import parse_rule
 from app.sandbox.setup.declared.python_metadata import read_ini
 from app.sandbox.setup.ecosystems.base import InstallStep, SetupChoice, https_host
@@ -39,14 +40,13 @@ from app.sandbox.setup.ecosystems.python import (
     PYTHON_MANIFESTS,
     create_environment,
     has_python,
-    keep_generated,
     python_install_steps,
 )
 from app.sandbox.setup.manifests import ManifestFiles
 from app.sandbox.setup.package_clients import PackageClients, ask, merge
 from app.sandbox.setup.package_tools import BESIDE_NODE, SYSTEM_TOOLS
 
-FORMAT = "1"
+FORMAT = "2"
 """Increase this when the same commands give another result, so that older cached results are not used."""
 
 DETECTED = SetupChoice()
@@ -124,7 +124,6 @@ async def plan_setup(
         key=_key(files, steps, versions, owner, hosts),
         hosts=_flat([indexes.hosts, hosts]),
         environment=tuple(sorted(environment.items())),
-        directories=_flat(step.directories for step in steps),
         readable=tuple(str(path) for path in indexes.directories),
         notes=_flat([notes, left_out]),
         groups=_groups(steps),
@@ -181,7 +180,7 @@ def _configured(
     with_python = has_python(files)
     return InstallStep(
         "",
-        commands=(create_environment(python), *written, keep_generated()) if written and with_python else written,
+        commands=(create_environment(python), *written) if written and with_python else written,
         tools=_flat([("python",), *(step.tools for step in detected)]),
         manifests=tuple(files),
         environment=(
@@ -191,7 +190,6 @@ def _configured(
             *JAVA_ENVIRONMENT,
             *_flat(step.environment for step in detected),
         ),
-        directories=_flat(step.directories for step in detected),
         facts=_flat(step.facts for step in detected),
     )
 
@@ -241,11 +239,12 @@ def _key(
         "owner": owner,
         "versions": versions,
         "commands": _commands(steps),
-        "directories": _flat(step.directories for step in steps),
         "environment": _flat(step.environment for step in steps),
         "hosts": sorted(hosts),
         "facts": _flat(step.facts for step in steps),
         "manifests": files.digest(_flat(step.manifests for step in steps)),
+        # What it creates must not be tracked in another commit: a deletion there would have no effect.
+        "tracked": files.digest(path for path in files if LITTER.match_file(path)),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
@@ -289,7 +288,6 @@ def submodule_install_steps(files: ManifestFiles, hosts: Collection[str]) -> lis
                 "git",
                 commands=(fetch_command(path, address, files.gitlinks[path]),),
                 manifests=(".gitmodules",),
-                directories=(path,),
                 facts=(files.gitlinks[path],),
             )
         )

@@ -1,9 +1,12 @@
 """Runs a set-up's commands by groups, and says what failed or was left out."""
 
+import asyncio
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from app.core.errors import SetupError
@@ -18,6 +21,15 @@ OUTPUT_CHARACTERS = 2_000
 """Of a failed command's output, from its end, in its error."""
 _ABSENT_LINE = re.compile(rf"^[\w@./~-]{{1,214}}{re.escape(ABSENT)}$", re.MULTILINE | re.ASCII)
 MAX_ABSENT = 20
+ENVIRONMENT: Mapping[str, str] = {
+    "COMPOSER_CACHE_DIR": "/tmp/.cache/composer",  # noqa: S108 - a path inside the sandbox
+    "PIP_CACHE_DIR": "/tmp/.cache/pip",  # noqa: S108
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "UV_CACHE_DIR": "/tmp/.cache/uv",  # noqa: S108
+    "YARN_CACHE_FOLDER": "/tmp/.cache/yarn",  # noqa: S108
+    "npm_config_cache": "/tmp/.cache/npm",  # noqa: S108
+}
+"""Of its commands alone: what is downloaded and then unpacked elsewhere is not kept twice."""
 
 
 def _as_step(command: str) -> list[str]:
@@ -45,13 +57,15 @@ async def carry_out(
     for group in groups:
         for command in group:
             argv = [*starter, *_as_step(command)]
-            done = await sandbox.exec(argv, timeout=COMMAND_SECONDS, on_output=on_output)
+            done = await sandbox.exec(argv, timeout=COMMAND_SECONDS, env=ENVIRONMENT, on_output=on_output)
             absent |= dict.fromkeys(_ABSENT_LINE.findall(done.output.decode(errors="replace"))[:MAX_ABSENT])
             if not done.ok:
                 failures.append(setup_failure(command, done, explain()))
                 break
     if len(failures) == len(groups):
         raise failures[0]
+    # A file that is written to a tree from now on has a later second than all that was built: it is built again.
+    await asyncio.sleep(1 - time.time() % 1)
     return (*(failure.message for failure in failures), *absent)
 
 
@@ -65,13 +79,36 @@ def is_absent(sentence: str) -> bool:
     return _ABSENT_LINE.fullmatch(sentence) is not None
 
 
-def write_left_out(path: Path, sentences: Sequence[str]) -> None:
-    path.write_text(json.dumps(list(sentences)), "utf-8")
+@dataclass(frozen=True, slots=True)
+class SetupResult:
+    """What becomes known of a set-up when its commands have run; see `Sandbox`."""
+
+    left_out: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps([self.left_out, self.created]), "utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "SetupResult":
+        """Empty if there was no set-up."""
+        return cls.parse(path.read_text("utf-8")) if path.exists() else cls()
+
+    @classmethod
+    def parse(cls, text: str) -> "SetupResult":
+        """Raises ValueError if it is anything else."""
+        try:
+            left_out, created = json.loads(text)
+        except (TypeError, RecursionError) as error:
+            raise ValueError(text[:100]) from error
+        if not all(
+            isinstance(part, list) and all(isinstance(each, str) for each in part) for part in (left_out, created)
+        ):
+            raise ValueError(text[:100])
+        return cls(tuple(left_out), tuple(created))
 
 
-def read_left_out(path: Path) -> tuple[str, ...]:
-    """The stored sentences; empty if there was no set-up."""
-    return tuple(json.loads(path.read_text("utf-8"))) if path.exists() else ()
+NO_RESULT = SetupResult()
 
 
 def setup_failure(command: str, done: CompletedCommand, explanation: str = "") -> SetupError:

@@ -50,9 +50,7 @@ def services(tmp_path: Path) -> CachedProviders:
 
 
 async def test_the_second_job_of_a_key_skips_it(services: CachedProviders) -> None:
-    setup = SetupPlan(
-        ("date +%N > /env/when; mkdir modules; date +%N > modules/when",), key="k", directories=("modules",)
-    )
+    setup = SetupPlan(("date +%N > /env/when; mkdir modules; date +%N > modules/when",), key="k")
     seen = []
     for key in ("one", "two"):
         async with opened(services.provider(), services.spec(key, setup)) as sandbox:
@@ -196,28 +194,30 @@ async def test_files_of_a_killed_builder_are_removed(services: CachedProviders) 
     assert services.layers == [layer]
 
 
-async def test_the_tree_of_a_job_has_none_of_the_commands_other_traces(services: CachedProviders) -> None:
+async def test_a_job_has_what_the_commands_created_in_the_tree_and_at_home_but_no_temporary_files(
+    services: CachedProviders,
+) -> None:
     setup = SetupPlan(
-        ("touch trace; mkdir modules; touch modules/m ~/h /tmp/t",), key="k", directories=("modules", "absent")
+        ("touch trace; mkdir modules; touch modules/m ~/h /tmp/t; echo x > README.md; git init -q .",), key="k"
     )
     async with opened(services.provider(), services.spec("job", setup)) as sandbox:
-        assert await shell(sandbox, "ls; ls ~ /tmp") == "README.md\nmodules\nsrc\n/home/agent:\n\n/tmp:\n"
+        assert await shell(sandbox, "cat README.md; ls -A; ls ~ /tmp") == (
+            "hello\nREADME.md\nmodules\nsrc\ntrace\n/home/agent:\nh\n\n/tmp:\n"
+        )
 
 
-async def test_node_modules_is_writable_and_reset_after_each_command(services: CachedProviders) -> None:
-    """As vitest's type check does, and its cache; the same for what is installed in /env."""
-    setup = SetupPlan(
-        ("mkdir node_modules; echo made | tee node_modules/a > /env/a",), key="k", directories=("node_modules",)
-    )
-    runner = "cd node_modules && mkdir .vite && echo changed > a && rm a && ls -A && echo changed > /env/a"
+async def test_node_modules_is_writable_and_the_next_sandbox_has_it_as_it_was(services: CachedProviders) -> None:
+    """As vitest's type check does, and its cache. What is installed in /env is reset after each command."""
+    setup = SetupPlan(("mkdir node_modules; echo made | tee node_modules/a > /env/a",), key="k")
+    runner = "cd node_modules && cat a && mkdir .vite && echo changed > a && rm a && ls -A && echo changed > /env/a"
     for key in ("one", "two"):
         async with opened(services.provider(), services.spec(key, setup)) as sandbox:
-            assert await shell(sandbox, runner) == ".vite\n"
-            assert await shell(sandbox, "ls -A node_modules; cat node_modules/a /env/a") == "a\nmade\nmade\n"
+            assert await shell(sandbox, runner) == "made\n.vite\n"
+            assert await shell(sandbox, "ls -A node_modules; cat /env/a") == ".vite\nmade\n"
 
 
 async def test_a_file_may_be_part_of_the_result(services: CachedProviders) -> None:
-    setup = SetupPlan(("echo generated > src/version.py",), key="k", directories=("src/version.py",))
+    setup = SetupPlan(("echo generated > src/version.py",), key="k")
     async with opened(services.provider(), services.spec("job", setup)) as sandbox:
         assert await shell(sandbox, "cat src/version.py src/a.py") == "generated\na = 1\n"
 

@@ -116,6 +116,7 @@ class FailingExecutor(Executor):
     key = "dying"
     isolated = True
     left_out = ()
+    created = ()
     destroyed = False
 
     async def execute(self, command: SandboxCommand) -> CompletedCommand:

@@ -11,7 +11,6 @@ from app.llm.errors import BudgetError, ModelError
 from app.pipeline.wiring.project_setup import ProjectSetup, Propose, ProposedSetup, SetupProject
 from app.pipeline.wiring.sandboxes import SetupTools
 from app.sandbox.base import CompletedCommand, DoctorCheck, Executor, OnOutput, Sandbox, SandboxCommand, SandboxSpec
-from app.sandbox.setup.ecosystems.python import keep_generated
 from app.sandbox.setup.package_clients import PackageClients
 from app.verify.candidates import Trial, TrialLimits
 from tests.support.memory_tree import MemoryTree
@@ -32,7 +31,7 @@ ALL = HALF.replace(b"FAIL", b"ok")
 class EndingSandbox(Executor):
     """Every command ends with `exit_code` when its time is over."""
 
-    key, isolated, left_out = "ending", True, ()
+    key, isolated, left_out, created = "ending", True, (), ()
 
     def __init__(self, exit_code: int, output: bytes = b"") -> None:
         self.exit_code, self.output = exit_code, output
@@ -201,7 +200,7 @@ async def test_a_model_is_asked_once_where_no_candidate_is_good(tmp_path: Path) 
     assert proposer.asked == [2]
     assert found.suite is not None
     assert (found.suite.command, found.suite.proposed) == ("python -m unittest -v", True)
-    assert provider.plans[2][-2] == "pip install special"
+    assert provider.plans[2][-1] == "pip install special"
     assert found.sentence == (
         "Set-up: what a model proposed after others had failed (`pip install special`): 2 tests pass, 0 fail, "
         "0 are not run. Of 3 candidates it was the best."
@@ -271,4 +270,4 @@ async def test_lines_for_a_configuration_are_tried_as_they_stand(tmp_path: Path)
     provider = CountedProvider(4)
     trial = await project_setup(provider, tmp_path).try_lines(("pip install x",), "python -m unittest -v")
     assert (trial.comparable, trial.count.passed) == (True, 2)
-    assert provider.plans == [("/usr/bin/python3 -I -m venv /env", "pip install x", keep_generated())]
+    assert provider.plans == [("/usr/bin/python3 -I -m venv /env", "pip install x")]

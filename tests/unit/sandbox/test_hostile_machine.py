@@ -16,9 +16,10 @@ import pytest
 
 from app.core.errors import SandboxError
 from app.sandbox.base import SandboxCommand, SandboxLimits
-from app.sandbox.machine.base import LEFT_OUT, LineBuffer, notes, step
+from app.sandbox.machine.base import RESULT, LineBuffer, parse_result, step
 from app.sandbox.machine.sandbox import MAX_LINE_LENGTH, MachineExecution
 from app.sandbox.machine.supervisor import ProcessGroup
+from app.sandbox.setup.run_commands import SetupResult
 
 END: dict[str, Any] = {"code": 0, "seconds": 0.5, "timed_out": False, "flooded": False, "dropped": 0}
 
@@ -181,11 +182,14 @@ async def test_a_flood_ends_with_the_commands_time() -> None:
         await endless.carry_out()
 
 
-@pytest.mark.parametrize("said", [b"", b"{}", b"[1]", b'"x"', b"no json", b"[" * 100_000, b"\xff", b"[]" * 600_000])
-async def test_notes_that_are_none(said: bytes) -> None:
+@pytest.mark.parametrize(
+    "said", [b"", b"{}", b"[1]", b'"x"', b"no json", b"[" * 100_000, b"\xff", b"[]" * 600_000, b"[[1], [[], 0]]"]
+)
+async def test_results_that_are_none(said: bytes) -> None:
     with pytest.raises(SandboxError, match="sent an invalid message"):
-        notes(await step(Machine(iter([said])), LEFT_OUT))
-    assert notes(await step(Machine(iter([b'["one"]\n'])), LEFT_OUT)) == ("one",)
+        parse_result(await step(Machine(iter([said])), RESULT))
+    found = parse_result(await step(Machine(iter([b'[["one"], [["a/", "b"], "too much"]]\n'])), RESULT))
+    assert found == SetupResult(("one", "too much"), ("a/", "b"))
 
 
 def test_lines_in_any_pieces() -> None:

@@ -1,12 +1,9 @@
 """What a set-up is decided to be, from the manifests of a commit."""
 
-import _ctypes
 import asyncio
 import json
-import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,7 +14,6 @@ import pytest
 from app.core.errors import ConfigError, SetupError
 from app.sandbox.base import WORK_ENVIRONMENT, SetupPlan
 from app.sandbox.setup.ecosystems.base import SetupChoice
-from app.sandbox.setup.ecosystems.python import keep_generated
 from app.sandbox.setup.package_clients import ClientProblem, PackageClients
 from app.sandbox.setup.plan import plan_setup
 from tests.support.memory_tree import MemoryTree
@@ -86,7 +82,6 @@ async def test_a_project_is_installed_editable_with_its_test_extras() -> None:
         "/usr/bin/python3 -I -m venv /env",
         GET_UV,
         f"{UV}-e '.[test]' || {UV}'.[test]' || {PIP}-e '.[test]'",
-        keep_generated(),
     )
     assert setup.hosts == ("https://index.test",)
     assert dict(setup.environment)["PIP_INDEX_URL"] == "https://index.test/"
@@ -212,7 +207,7 @@ LOCKS = {
 
 @pytest.mark.parametrize("lock", LOCKS)
 async def test_locked_versions_are_kept_where_they_fit(lock: str) -> None:
-    _, _, pins, install, _ = (await plan({"pyproject.toml": BUILD, lock: LOCKS[lock]})).commands
+    _, _, pins, install = (await plan({"pyproject.toml": BUILD, lock: LOCKS[lock]})).commands
     assert pins == "printf '%s\\n' six==1.16.0 > /env/constraints.txt"
     assert install == f"{UV}-e . -c /env/constraints.txt || {UV}-e . || {UV}. || {PIP}-e ."
 
@@ -221,7 +216,6 @@ async def test_a_hostile_lock_file_writes_no_command() -> None:
     lock = '[[package]]\nname = "a; id"\nversion = "1"\n[[package]]\nname = "b"\nversion = "1`id`"\n'
     assert (await plan({"pyproject.toml": BUILD, "pdm.lock": lock})).commands[2:] == (
         f"{UV}-e . || {UV}. || {PIP}-e .",
-        keep_generated(),
     )
 
 
@@ -301,7 +295,6 @@ async def test_node_projects_are_installed_by_the_manager_of_their_lock_file(
     assert len(executed) == len(commands)
     for found, expected in zip(executed, commands, strict=True):
         assert found == expected if isinstance(expected, str) else expected.search(found)
-    assert setup.directories == ("node_modules",)
 
 
 async def test_pytest_is_installed_where_a_candidate_runs_it() -> None:
@@ -345,25 +338,9 @@ async def test_programs_that_ci_installs_globally_are_installed_beside_the_depen
     assert "--global" not in " ".join((await plan({"package.json": PACKAGE})).commands)
 
 
-async def test_every_member_of_a_workspace_may_have_modules_of_its_own() -> None:
-    root = json.dumps({"workspaces": ["packages/*", "tools/**", "./site", "!packages/c"]})
-    members = ["packages/a", "packages/b", "packages/b/deep", "site", "tools/x/y", "elsewhere"]
-    files = {"package.json": root, "package-lock.json": "{}"} | {f"{name}/package.json": PACKAGE for name in members}
-    assert (await plan(files)).directories == (
-        *("node_modules", "packages/a/node_modules", "packages/b/node_modules"),
-        *("site/node_modules", "tools/x/y/node_modules"),
-    )
-    scripts = {"package.json": json.dumps({"scripts": {"postinstall": "sh all.sh"}, "dependencies": {"b": "1"}})}
-    installed = {f"{name}/package.json": PACKAGE for name in ("a", "b/c", "examples/d")}
-    assert (await plan(scripts | installed)).directories == ("node_modules", "a/node_modules", "b/c/node_modules")
-    pnpm = {"package.json": PACKAGE, "pnpm-workspace.yaml": "packages: ['lib']\n", "lib/package.json": PACKAGE}
-    assert (await plan(pnpm)).directories == ("node_modules", "lib/node_modules")
-
-
 async def test_a_project_below_the_top_is_found() -> None:
     setup = await plan({"web/package.json": PACKAGE, "web/package-lock.json": "{}", "README.md": ""})
     assert setup.commands[-1].startswith("cd web/ && npm ci --no-audit --no-fund || ")
-    assert setup.directories == ("web/node_modules",)
 
 
 async def test_crates_are_fetched_into_the_environment() -> None:
@@ -445,18 +422,15 @@ async def test_several_ecosystems_are_prepared_together() -> None:
         str(PYTHON),
         "/env/bin/python",
         UV.split(maxsplit=1)[0],
-        "cd",
         "printf",
         "npm",
     ]
-    assert setup.directories == ("node_modules",)
 
 
 async def test_configured_commands_stand_instead_of_detected_ones() -> None:
     files = {"pyproject.toml": BUILD, "package.json": PACKAGE, "a.py": ""}
     setup = await plan(files, commands=["make deps", "make deps"], hosts=["example.com"])
-    assert setup.commands == ("/usr/bin/python3 -I -m venv /env", "make deps", "make deps", keep_generated())
-    assert setup.directories == ("node_modules",)
+    assert setup.commands == ("/usr/bin/python3 -I -m venv /env", "make deps", "make deps")
     assert setup.hosts == ("https://index.test", "example.com")
     assert (await plan({"Makefile": ""}, commands=["make deps"])).commands == ("make deps",)
 
@@ -524,7 +498,6 @@ GITMODULES = """
 async def test_public_submodules_are_fetched_where_their_host_is_opened() -> None:
     links = {"vendor/public": "1" * 40, "private": "2" * 40, "relative": "3" * 40}
     setup = await plan({".gitmodules": GITMODULES}, hosts=["forge.test"], submodules=links)
-    assert setup.directories == ("vendor/public",)
     (command,) = setup.commands
     assert f"fetch -q --depth 1 -- https://forge.test/a/public.git {'1' * 40}" in command
     (note,) = setup.notes
@@ -635,31 +608,8 @@ def interpreter(environment: Path) -> Path:
     return python
 
 
-def test_modules_that_a_build_generates_in_the_tree_are_found_where_it_has_none(tmp_path: Path) -> None:
-    environment, tree = tmp_path / "env", tmp_path / "tree"
-    package = tree / "src" / "a"
-    package.mkdir(parents=True)
-    for name in ("__init__", "own"):
-        (package / f"{name}.py").write_text("")
-        os.utime(package / f"{name}.py", (0, 0))
-    python = interpreter(environment)
-    (environment / "lib" / f"python3.{sys.version_info.minor}" / "site-packages").mkdir(parents=True)
-    (package / "_version.py").write_text("number = 1")
-    compiled = Path(str(_ctypes.__file__))
-    shutil.copy(compiled, package)
-    os.utime(package / compiled.name)
-    shell(keep_generated().replace("/env", str(environment)).replace("/workspace", str(tree)))
-    assert not (environment / "generated/src/a/own.py").exists()
-    for name in ("_version.py", compiled.name):
-        (package / name).unlink()
-    inside = f"cd {tree / 'src'} && {python} -c "
-    assert shell(f"{inside}'import a._ctypes, a._version as v; print(v.number, a._ctypes.__name__)'") == "1 a._ctypes\n"
-    with pytest.raises(subprocess.CalledProcessError, match="returned non-zero"):
-        shell(f"{inside}'import a.absent'")
-
-
 async def test_a_project_that_was_copied_is_imported_from_the_tree(tmp_path: Path) -> None:
-    command = (await plan({"pyproject.toml": BUILD, "src/a/__init__.py": ""})).commands[-2]
+    command = (await plan({"pyproject.toml": BUILD, "src/a/__init__.py": ""})).commands[-1]
     assert command.endswith(" a /workspace/src")
     site = tmp_path / "env" / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     tree = tmp_path / "tree" / "src"

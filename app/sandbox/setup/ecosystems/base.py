@@ -25,7 +25,6 @@ class InstallStep:
     tools: tuple[str, ...] = ()
     manifests: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
-    directories: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     neutral: bool = False

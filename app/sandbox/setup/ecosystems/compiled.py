@@ -128,7 +128,7 @@ def java_install_steps(files: ManifestFiles, tools: Collection[str]) -> list[Ins
                 "maven",
                 commands=(f"{_REACH}{command}",),
                 tools=("mvn",),
-                manifests=files.named(JAVA_MANIFESTS),
+                manifests=tuple(files),
                 environment=JAVA_ENVIRONMENT,
             )
         )

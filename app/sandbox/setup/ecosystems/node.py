@@ -20,7 +20,7 @@ from app.sandbox.setup.ecosystems.base import (
     not_installed,
     program,
 )
-from app.sandbox.setup.manifests import NOT_THE_PROJECT, ManifestFiles, is_member, project_roots, table, texts
+from app.sandbox.setup.manifests import ManifestFiles, is_member, project_roots, table, texts
 from app.sandbox.setup.package_tools import NODE_TOOLS
 
 _DEPENDENCIES = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies")
@@ -33,7 +33,6 @@ NODE_MANIFESTS = (
     *_NPM_LOCKS,
     *sorted(BUN_FILES),
 )
-MAX_PACKAGES = 200
 _QUIET = "--no-audit --no-fund"
 _GLOBAL = f"npm install --global --prefix {ENV} {_QUIET}"
 _NODE_PACKAGE = "node@npm:node-linux-$(node -p process.arch)"
@@ -144,14 +143,6 @@ class NodeInstall:
         own = (f"{self.root}{name}" for name in NODE_MANIFESTS)
         return (*own, *(f"{member}package.json" for member in self.members))
 
-    def directories(self) -> tuple[str, ...]:
-        """Every `node_modules` that there may be: a script of the project may install what no workspace declares."""
-        found = [self.root, *self.members]
-        if self.executes():
-            below = [name for name in _package_directories(self.files) if name.startswith(self.root)]
-            found += [name for name in below if NOT_THE_PROJECT.isdisjoint(name.split("/"))][:MAX_PACKAGES]
-        return tuple(f"{directory}node_modules" for directory in dict.fromkeys(found))
-
     def _attempts(self, *, frozen: bool) -> InstallAttempts:
         before = f" --before {self.before}" if self.before else ""
         dated = f"npm install --no-package-lock --ignore-scripts --legacy-peer-deps {_QUIET}{before}"
@@ -223,7 +214,6 @@ def node_install_steps(
                 tools=("node",),
                 manifests=install.manifests(),
                 environment=(*NODE_ENVIRONMENT, *((_HEADERS,) if choice.node.isdigit() else ())),
-                directories=install.directories(),
                 notes=tuple(
                     f"{name} is left out, as it can only be had from git ({where})" for name, where in absent.items()
                 ),

@@ -98,7 +98,6 @@ def python_install_steps(files: ManifestFiles, python: Path, choice: SetupChoice
                 _GET_UV,
                 *_install(wanted, pins, choice.before, copies=read is None),
                 *_linked(files, roots, wanted),
-                *([keep_generated()] if any(item.startswith("-e") for item in wanted) else []),
             ),
             tools=("python",),
             manifests=tuple(files) if read is None else read,
@@ -111,12 +110,6 @@ def python_install_steps(files: ManifestFiles, python: Path, choice: SetupChoice
     ]
 
 
-def keep_generated() -> str:
-    """The command that keeps what the commands before it have generated."""
-    text = program("python_generated.py")
-    return f"cd /tmp && {_python(text, WORKSPACE, f'{ENV}/generated', text)}"
-
-
 def _python(text: str, *words: str) -> str:
     """The command that runs a program in the environment."""
     return shlex.join([f"{ENV}/bin/python", "-I", "-c", text, *words])
@@ -127,7 +120,7 @@ def _compiled(files: ManifestFiles) -> tuple[str, ...]:
     declared = "".join(files.text(name) for name in ("pyproject.toml", "setup.py", "setup.cfg"))
     if not _EXTENSIONS.search(declared):
         return ()
-    return ("its extension modules are compiled from the base: tests do not see a change of their sources",)
+    return ("its extension modules are compiled from the base: a change of their sources needs a `build:` line",)
 
 
 def create_environment(python: Path) -> str:

@@ -93,7 +93,6 @@ class TestSetup:
             "echo left > /tmp/left; ln -s /etc/passwd odd; echo x > /dev/shm/x; mkdir ~/left; echo x > ~/left/x",
         ),
         key="kept",
-        directories=("modules", "odd", "../etc", "none"),
     )
 
     async def test_a_layer_is_made_once_and_sandboxes_cannot_change_it(
@@ -105,7 +104,7 @@ class TestSetup:
             sandbox = await provider.open(spec, on_output=said.extend)
             assert await shell(sandbox, f"cat {ENV}/made modules; ls /tmp") == "made\nmade\n"
             assert await shell(sandbox, f"(echo x >> {ENV}/made || echo x >> modules || rm -r {ENV}) 2>&1 || id -un")
-            assert await shell(sandbox, f"cat {ENV}/made; ls /workspace") == "made\nREADME.md\nmodules\nsrc\n"
+            assert await shell(sandbox, f"cat {ENV}/made; ls /workspace") == "made\nREADME.md\nmodules\nodd\nsrc\n"
             await sandbox.destroy()
         assert said == b"made\n"
         assert containers(docker) == []

@@ -31,7 +31,7 @@ async def test_the_doctor_finds_nothing(live: E2BProvider) -> None:
 
 
 async def test_a_setup_is_stored_and_reused(live: E2BProvider) -> None:
-    setup = SetupPlan((f"python3 -m venv {ENV}", "echo made > made"), key="live", directories=("made",))
+    setup = SetupPlan((f"python3 -m venv {ENV}", "echo made > made"), key="live")
     first = await live.open(SandboxSpec("live.work", filler(FILES), setup))
     await shell(first, "cat made; echo changed > README.md")
     await first.close()

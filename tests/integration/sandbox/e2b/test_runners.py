@@ -111,7 +111,7 @@ class TestTheWayOut:
 class TestTools:
     async def test_setups_are_made_separately_and_mounted_read_only(self, e2b: LocalE2B, provider: E2BProvider) -> None:
         said = bytearray()
-        spec = SandboxSpec("job-1", filler(FILES), SetupPlan(("echo made > made",), key="s", directories=("made",)))
+        spec = SandboxSpec("job-1", filler(FILES), SetupPlan(("echo made > made",), key="s"))
         with_tools = SandboxSpec("job-2", filler(FILES), spec.setup, tools=TOOLS_SETUP)
         sandbox = await provider.open(with_tools, on_output=said.extend)
         assert said == b"", "nothing of the project is there while they are made"
