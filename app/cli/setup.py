@@ -86,12 +86,9 @@ class SetupReport:
 
     @property
     def judged(self) -> list[str]:
-        """What speaks for or against each candidate, the best first."""
+        """What each candidate ran, and what speaks for or against it, the best first."""
         trials = self.chosen.trials if self.chosen else ()
-        tried_candidates = [f"{trial.candidate.name}: {trial.reason or trial.candidate.reason}" for trial in trials]
-        if self.works and not self.comparable:
-            tried_candidates[0] = f"Only its exit code is known. {tried_candidates[0]}"
-        return tried_candidates
+        return [f"{one.candidate.name}: {one.ran}. {one.reason or one.candidate.reason}" for one in trials]
 
     @property
     def noted(self) -> list[str]:
@@ -111,6 +108,8 @@ class SetupReport:
             "failed": count.failed if count else 0,
             "not_run": count.skipped if count else 0,
             "comparable": self.comparable,
+            "by_exit_code": self.best is not None and self.best.by_exit_code,
+            "candidates": [one.as_json() for one in self.chosen.trials] if self.chosen else [],
             "stopped": self.best is not None and self.best.stopped,
             "seconds": round(self.seconds, 1),
             "reasons": [*self.judged, *self.noted],
@@ -145,6 +144,8 @@ class SetupReport:
         count = best.count
         if self.works and not self.comparable:
             return "The tests pass; single ones are not known, only the exit code"
+        if not count.passed + count.failed and not best.stopped:
+            return best.reason.rstrip(".") or "No test ran"
         skipped = f", {count.skipped} more are skipped" if count.skipped else ""
         stopped = ", until the suite was stopped at its limit" if best.stopped else ""
         return f"{count.passed} of {count.passed + count.failed} tests pass{skipped}{stopped}"

@@ -28,9 +28,11 @@ from app.sandbox.setup.ecosystems.base import SetupChoice
 from app.sandbox.setup.manifests import ManifestFiles, table
 from app.sandbox.setup.package_tools import NODE_TOOLS
 from app.verify.ci_steps import ci_tests
-from app.verify.detect import count_tests, find_suite, find_suites, prefix, recognise
+from app.verify.detect import count_tests, find_suite, find_suites
 from app.verify.frameworks import WORKSPACES, SuiteCommand
 from app.verify.paths_of_tests import is_test_file
+from app.verify.project_directories import prefix
+from app.verify.recognise import recognise
 from app.verify.reports import cause_of
 from app.verify.suite import could_not_start, measure
 from app.verify.verdict import NO_REPORT
@@ -224,7 +226,8 @@ def _ci_steps(tree: Tree, files: ManifestFiles, suite: SuiteCommand) -> Iterator
     for source, command in ci_tests(files) if not suite.directory else ():
         if command not in seen and len(seen) <= MAX_DECLARED:
             seen.add(command)
-            score = 42 if suite.framework == "other" else 36  # before what only a file's name suggests
+            by_name = suite.framework == "other" and not suite.command.startswith("cmake")
+            score = 42 if by_name else 36  # before what only a file's name suggests
             yield Candidate(source, f"what {source} runs", score, SetupChoice(), recognise(tree, command, None))
 
 
@@ -480,6 +483,16 @@ class Trial:
         if self.result.count is None:
             return f"exit code {self.result.execution.exit_code}"
         return f"{count.passed} passed, {count.failed} failed, {count.skipped} not run"
+
+    def as_json(self) -> dict[str, str]:
+        suite = self.candidate.suite
+        test = suite.command if suite else ""
+        return {
+            "name": self.candidate.name,
+            "test": test,
+            "ran": self.ran,
+            "reason": self.reason or self.candidate.reason,
+        }
 
     def may_be_beaten_by(self, other: Candidate) -> bool:
         """Whether another candidate has more files with tests than tests passed here."""

@@ -115,7 +115,8 @@ def report_command(
     if suite.framework == "pytest" and suite.narrowed and "PYTHONPATH=" not in command:
         return f"{_with_plugin(report, suite.parallel if parallel else '')}{command}"
     start = suite.narrowed if only is not None else suite.unnarrowed or suite.narrowed
-    start = suite.command if suite.framework in {*WORKSPACES.values(), *_AT_THE_END} else start
+    if suite.framework in WORKSPACES.values() or (suite.framework in _AT_THE_END and not start):
+        start = suite.command
     if framework.arguments and start:
         command = f"{start} {framework.arguments.format(report=report)}{command.removeprefix(start) if only else ''}"
     started = starts_runner(suite)

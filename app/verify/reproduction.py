@@ -23,13 +23,13 @@ from app.repo.git_store import GitStore
 from app.repo.grammars import language_of
 from app.repo.merge import merge
 from app.sandbox.base import WORKSPACE, Sandbox
-from app.verify.detect import recognise
 from app.verify.execution import gather_pair, run
 from app.verify.failure_reason import LOOKED_AT, ExistingNames, FailedRun, failure_reason, rightly_failing, words_of
 from app.verify.frameworks import FrameworkName, SuiteCommand, narrow
 from app.verify.overlay import Overlay, apply_patch, difference
 from app.verify.paths_of_tests import is_test_file, is_test_path
 from app.verify.project import FixUnderTest, ProjectUnderTest, RevertedFix
+from app.verify.recognise import recognise
 from app.verify.report_files import report_in_file
 from app.verify.report_text import report_in_output
 from app.verify.reports import Report

@@ -38,6 +38,7 @@ _MAX_FILES = 12
 _MAX_FILE_LENGTH = 2_500
 _MAX_OUTPUT_LENGTH = 1_500
 _MAX_PATHS = 150
+_MAX_NAMED = 3
 
 
 class ProposedSetup(Record):
@@ -361,9 +362,10 @@ def _outcome(trials: Sequence[Trial]) -> str:
     count = best.count
     test_counts = f"{count.passed} tests pass, {count.failed} fail, {count.skipped} are not run"
     if best.result is not None and best.result.count is None:
-        test_counts = f"its tests end with exit code {best.result.execution.exit_code}"
-    others = len(trials) - 1
-    comparison = f" Of {others + 1} candidates it was the best." if others else ""
+        test_counts = f"its tests end with exit code {best.result.execution.exit_code}, and no single ones are known"
+    others = "; ".join(f"{one.candidate.name}: {one.ran}" for one in trials[1 : 1 + _MAX_NAMED])
+    more = f" and {len(trials) - 1 - _MAX_NAMED} more" if len(trials) > 1 + _MAX_NAMED else ""
+    comparison = f" Of {len(trials)} candidates most tests pass with it ({others}{more})." if others else ""
     objection = f" {best.reason}" if best.reason else ""
     return f"{test_counts}.{comparison}{objection}"
 

@@ -73,6 +73,7 @@ class Projects:
         committed: date | None = None,
         versions: tuple[str, ...] = (OWN,),
         network: tuple[str, ...] = (),
+        test: str | None = None,
     ) -> ChosenSetup:
         content = {path: text.encode() for path, text in files.items()}
         pythons = {version: interpreter(self.directory, version) for version in versions}
@@ -87,7 +88,7 @@ class Projects:
 
         today = datetime.now(UTC).date()
         setup = ProjectSetup(
-            SetupProject(MemoryTree(content), lambda: committed or today, "scope", network=network),
+            SetupProject(MemoryTree(content), lambda: committed or today, "scope", network=network, test=test),
             UnsandboxedProvider(self.directory / "jobs", path=f"{self.directory}:{os.environ['PATH']}"),
             tools,
             filler(content),
@@ -315,7 +316,7 @@ async def test_a_suite_in_which_nearly_all_fails_is_a_wrong_set_up(projects: Pro
     chosen = await projects.set_up({**PINNED, ".github/workflows/ci.yml": WORKFLOW.format(file="min")})
     assert results(chosen) == [("manifests", 6, 0), (".github/workflows/ci.yml, job test", 0, 6)]
     assert chosen.trials[1].reason.startswith("6 of 6 tests fail: ImportError: cannot import name 'new' from 'library'")
-    assert "Of 2 candidates it was the best." in chosen.sentence
+    assert "Of 2 candidates most tests pass with it (" in chosen.sentence
 
 
 OLD_PROJECT = {

@@ -54,7 +54,22 @@ def test_the_result_comes_first_and_commands_are_as_a_person_writes_them() -> No
 def test_explained_it_has_every_command_and_candidate() -> None:
     shown = "\n".join(report(99, 1).lines(explain=True))
     assert f"  set-up  node -e ' (… 2 more lines: --json)\n  set-up  {PLAN.commands[2]}\n" in shown
-    assert "Tried, the best first:\n  - tox.ini: what tox.ini says\n" in shown
+    assert "Tried, the best first:\n  - tox.ini: 99 passed, 1 failed, 2 not run. what tox.ini says\n" in shown
+
+
+def test_a_missing_program_and_an_exit_code_come_first_and_are_in_the_json() -> None:
+    def ended(code: int, reason: str) -> SetupReport:
+        execution = Execution(command="mix test", exit_code=code, seconds=1)
+        trial = Trial(Candidate("a", "b", 1, SetupChoice(), SUITE), 1.0, SuiteResult(execution=execution), reason)
+        return SetupReport(ChosenSetup(PLAN, SUITE, trials=(trial,)), 9.0)
+
+    missing = ended(127, "The command mix is not in the sandbox.")
+    assert next(missing.lines(explain=False)) == "The command mix is not in the sandbox (1 s)."
+    assert missing.as_json()["candidates"] == [
+        {"name": "a", "test": "pytest -q", "ran": "exit code 127", "reason": "The command mix is not in the sandbox."}
+    ]
+    found = ended(0, "").as_json()
+    assert (found["by_exit_code"], found["comparable"], missing.as_json()["by_exit_code"]) == (True, False, False)
 
 
 def test_a_set_up_that_does_not_work_says_what_to_do() -> None:

@@ -203,7 +203,8 @@ async def test_a_model_is_asked_once_where_no_candidate_is_good(tmp_path: Path) 
     assert provider.plans[2][-1] == "pip install special"
     assert found.sentence == (
         "Set-up: what a model proposed after others had failed (`pip install special`): 2 tests pass, 0 fail, "
-        "0 are not run. Of 3 candidates it was the best."
+        "0 are not run. Of 3 candidates most tests pass with it (tox.ini: 1 passed, 1 failed, 0 not run; "
+        "manifests: 1 passed, 1 failed, 0 not run)."
     )
     again = await project_setup(CountedProvider(), tmp_path, TrialLimits(), ONE_TEST, proposer).chosen()
     assert (again.plan.commands, again.suite, again.sentence) == (found.plan.commands, found.suite, found.sentence)

@@ -3,7 +3,7 @@
 import pytest
 
 from app.sandbox.setup.package_tools import NODE_TOOLS, PACKAGE_TOOLS, RUN_COMMANDS_RE, SYSTEM_TOOLS, TEST_SCRIPT_RE
-from app.verify.detect import _LAUNCHER_RE, _NODE_SCRIPT
+from app.verify.recognise import _LAUNCHER_RE, _NODE_SCRIPT
 
 
 def test_each_manager_stands_in_the_table_once() -> None:

@@ -200,6 +200,15 @@ CONFIGURED = [
     ("bun test --timeout 9 src/a.test.ts", "bun", "bun test --timeout 9"),
     ("go test -race ./...", "go", "go test -race"),
     ("cargo test --all-features", "cargo", "cargo test --all-features"),
+    ("MIX_ENV=test mix test", "mix", ""),
+    ("dotnet test --no-build", "dotnet", ""),
+    ("php vendor/bin/phpunit --testdox", "phpunit", ""),
+    ("vendor/bin/pest", "phpunit", ""),
+    ("composer test", "other", ""),
+    ("phpunit-watcher watch", "pytest", ""),
+    ("python -m django test -v1 --settings a.b shop", "unittest", "python -m django test -v 2 --settings a.b"),
+    ("django-admin test", "unittest", "django-admin test -v 2"),
+    ("python3 src/manage.py test --verbosity=2", "unittest", "python3 src/manage.py test -v 2"),
 ]
 
 
@@ -210,6 +219,31 @@ def test_a_configured_command_wins_and_is_recognised(command: str, framework: st
     assert (suite.framework, suite.narrowed) == (framework, narrowed)
     if framework != "unittest":
         assert suite.command == command
+
+
+@pytest.mark.parametrize(
+    ("command", "asked"),
+    [
+        ("composer test", "composer test -- --log-junit /tmp/r"),
+        ("composer run-script unit", "composer run-script unit -- --log-junit /tmp/r"),
+        ("composer lint", "composer lint"),
+        ("php vendor/bin/phpunit --testdox", "php vendor/bin/phpunit --testdox --log-junit /tmp/r"),
+        ("mix test --cover", "mix test --cover --trace"),
+        ("dotnet test", "dotnet test --logger trx --results-directory /tmp/r.found"),
+    ],
+)
+def test_runners_are_asked_for_a_report_behind_their_own_arguments(command: str, asked: str) -> None:
+    scripts = {"test": ["@php phpunit"], "unit": "pest --parallel", "lint": "phpcs"}
+    suite = found({"composer.json": json.dumps({"scripts": scripts})}, command)
+    assert suite is not None
+    assert report_command(suite, "/tmp/r").rpartition("; ")[2] == asked
+
+
+def test_modules_of_a_go_workspace_are_not_named_as_left_out() -> None:
+    files = {"go.work": "use (\n\t.\n\t./a\n)\n", "go.mod": "", "x_test.go": "", "a/go.mod": "", "a/a_test.go": ""}
+    suite = found({**files, "b/go.mod": "", "b/b_test.go": ""})
+    assert suite is not None
+    assert suite.note == "Also found, but not run: `cd b && go test ./...`. Set `test:` in the configuration to choose."
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.verify.detect import recognise
+from app.verify.recognise import recognise
 from app.verify.report_text import report_in_output
 from tests.support.memory_tree import MemoryTree
 
