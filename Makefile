@@ -42,9 +42,8 @@ STORIES := tests/e2e/test_story.py tests/e2e/test_e2b_story.py::test_a_server_wo
 	tests/integration/github/test_calls.py tests/integration/github/test_fake_shapes.py tests/integration/github/test_graphql_documents.py \
 	tests/integration/examples/test_python.py tests/integration/examples/test_node.py \
 	$(addprefix tests/integration/sandbox/test_verifier.py::, test_pytest_red_to_green_is_tested test_unittest_red_to_green_is_tested \
-	test_node_red_to_green_is_tested test_independent_tests_that_turn_are_proof test_a_false_claim_is_broken_and_the_agent_is_told_why) \
-	tests/integration/server/test_litellm_model.py tests/attacks/test_patch_policy.py \
-	tests/attacks/proof
+	test_node_red_to_green_is_tested test_hidden_examples_that_turn_are_proof test_a_false_claim_is_broken_and_the_agent_is_told_why) \
+	tests/integration/server/test_litellm_model.py tests/attacks/test_patch_policy.py
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 # Compiles tests and libraries once, in one process, before several workers would.

@@ -4,11 +4,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NoReturn, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from app.agent.base import Submission
+from app.agent.base import Objection, Submission
+from app.core.examples import Because, Example, Run, SourceText
 from app.core.text import nearest
 from app.llm.base import ToolCall, ToolSpec
 
@@ -53,7 +54,7 @@ Path = Annotated[
 
 
 class Action(BaseModel):
-    """The validated arguments of one call: unknown fields, oversized values, NaN and NUL are rejected."""
+    """The validated arguments of one call: oversized values, NaN and NUL are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     tool: ClassVar[str]
@@ -133,11 +134,14 @@ class SubmitAction(Action):
         AfterValidator(_not_blank),
     ]
     reproduction: Annotated[Text, Field(max_length=4_000)] = ""
-    objection: Annotated[Text, Field(max_length=4_000)] = ""
     lessons: Annotated[
         tuple[str, ...],
         Field(description="Rarely: lasting facts, each `path: fact`."),
         BeforeValidator(_lessons),
+    ] = ()
+    objections: Annotated[
+        tuple[Objection, ...],
+        Field(max_length=8, description="Failing examples that the issue does not ask for, each with the reason."),
     ] = ()
 
     @property
@@ -145,42 +149,93 @@ class SubmitAction(Action):
         return Submission(
             summary=self.summary,
             reproduction=self.reproduction.strip(),
-            objection=self.objection.strip(),
             lessons=self.lessons,
+            objections=self.objections,
         )
 
 
-class TestFile(BaseModel):
-    """A new file of tests."""
+class Nested(BaseModel):
+    """An object inside the arguments of a call; unknown fields are ignored."""
 
-    __test__: ClassVar[bool] = False  # not a test class, whatever pytest makes of its name
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class QuotedWords(Nested):
+    """`Because` as a model writes it."""
+
+    quote: Annotated[Text, Field(max_length=2_000)] = ""
+    source: Annotated[Text, Field(max_length=400, description="`issue`, a path, or `today`")] = "issue"
+
+
+class ProgramFile(Nested):
     path: Path
-    content: Annotated[Text, Field(max_length=60_000)]
+    text: Annotated[Text, Field(max_length=20_000)]
 
 
-_Ids = Annotated[tuple[Annotated[Text, Field(max_length=400)], ...], Field(max_length=100)]
+class WrittenExample(Nested):
+    """`Example` as a model writes it."""
+
+    behaviour: Annotated[Text, Field(max_length=600), AfterValidator(_not_blank)]
+    because: QuotedWords = QuotedWords()
+    kind: Annotated[Literal["shows", "keeps"], Field(description="`shows` prints something else today")] = "shows"
+    run: Run
+    program: Annotated[Text, Field(max_length=20_000)]
+    args: Annotated[tuple[Text, ...], Field(max_length=40)] = ()
+    stdin: Annotated[Text, Field(max_length=20_000)] = ""
+    files: Annotated[tuple[ProgramFile, ...], Field(max_length=10)] = ()
+    stdout: Annotated[Text, Field(max_length=8_000, description="exactly what it prints")] = ""
+    exit: Annotated[int, Field(ge=0, le=255)] = 0
+
+    @property
+    def example(self) -> Example:
+        values = self.model_dump(exclude={"because", "files"})
+        files = tuple(SourceText(path=file.path, text=file.text) for file in self.files)
+        because = Because(quote=self.because.quote, source=self.because.source)
+        return Example(**values, because=because, files=files)
 
 
-class Specify(Action):
-    tool = "specify"
-    main_field = "tests"
-    about = "Hand in the tests; the only call of its turn. Each is executed."
-    files: Annotated[tuple[TestFile, ...], Field(max_length=20)] = ()
-    tests: Annotated[_Ids, Field(description="The runner's ids of the tests in them.")] = ()
-    outdated: _Ids = ()
-    reason: Annotated[Text, Field(max_length=1_000, description="Only without tests: why.")] = ""
+class OutdatedName(Nested):
+    test: Annotated[Text, Field(max_length=400)]
+    because: Annotated[Text, Field(max_length=2_000)] = ""
+
+
+_Examples = Annotated[tuple[WrittenExample, ...], Field(max_length=12)]
+_Lines = Annotated[tuple[Annotated[Text, Field(max_length=2_000)], ...], Field(max_length=30)]
+
+
+class PlanAction(Action):
+    tool = "plan"
+    main_field = "summary"
+    about = "Hand in the plan, before any change; the only call of its turn. Its examples are run on the code as it is."
+    examples: _Examples = ()
+    outdated: Annotated[
+        tuple[OutdatedName, ...],
+        Field(max_length=20, description="Existing tests that contradict the issue, with its words."),
+    ] = ()
+    questions: _Lines = ()
+    summary: Annotated[Text, Field(max_length=4_000), AfterValidator(_not_blank)]
+    steps: _Lines = ()
+    files: Annotated[_Lines, Field(description="Paths likely to change.")] = ()
+
+
+class CounterAction(Action):
+    tool = "counter"
+    main_field = "reason"
+    about = "Hand in counter-examples, or only the reason why there are none; the only call of its turn."
+    examples: _Examples = ()
+    reason: Annotated[Text, Field(max_length=2_000)] = ""
 
     @property
     def target(self) -> str:
-        return ", ".join(self.tests) or self.reason
+        return self.reason or f"{len(self.examples)} examples"
 
 
 ACTIONS: dict[str, type[Action]] = {
-    kind.tool: kind for kind in (BashAction, ViewAction, EditAction, WriteAction, SearchAction, SubmitAction)
+    kind.tool: kind
+    for kind in (BashAction, ViewAction, EditAction, WriteAction, SearchAction, PlanAction, SubmitAction)
 }
-AUTHOR_ACTIONS: dict[str, type[Action]] = {kind.tool: kind for kind in (ViewAction, SearchAction, Specify)}
-"""For the author of the specification tests, who changes nothing."""
+REVIEWER_ACTIONS: dict[str, type[Action]] = {kind.tool: kind for kind in (ViewAction, SearchAction, CounterAction)}
+"""For the reviewer, who changes nothing."""
 
 
 def specs(actions: Mapping[str, type[Action]] = ACTIONS) -> tuple[ToolSpec, ...]:
@@ -189,25 +244,28 @@ def specs(actions: Mapping[str, type[Action]] = ACTIONS) -> tuple[ToolSpec, ...]
     return tuple(ToolSpec(name=kind.tool, description=kind.about, parameters=_schema(kind)) for kind in kinds)
 
 
-def _schema(kind: type[Action]) -> dict[str, Any]:
+def _schema(kind: type[BaseModel]) -> dict[str, Any]:
     """Pydantic's schema without what a model does not need: titles, size limits, null alternatives."""
     full = kind.model_json_schema()
-    properties = {name: _property(prop, full.get("$defs", {})) for name, prop in full["properties"].items()}
+    return _object(full, full.get("$defs", {}))
+
+
+def _object(full: dict[str, Any], defined: dict[str, Any]) -> dict[str, Any]:
+    properties = {name: _property(prop, defined) for name, prop in full["properties"].items()}
     return {"type": "object", "properties": properties, "required": full.get("required", [])}
 
 
 def _property(prop: dict[str, Any], defined: dict[str, Any]) -> dict[str, Any]:
-    kind = prop.get("type") or next(option["type"] for option in prop["anyOf"] if option["type"] != "null")
-    kept: dict[str, Any] = {"type": kind}
-    if "description" in prop:
-        kept["description"] = prop["description"]
-    items = prop.get("items")
-    if items is not None and "$ref" in items:
-        full = defined[items["$ref"].rsplit("/", 1)[-1]]
-        properties = {name: {"type": inner["type"]} for name, inner in full["properties"].items()}
-        kept["items"] = {"type": "object", "properties": properties, "required": full["required"]}
-    elif items is not None:
-        kept["items"] = {"type": items["type"]}
+    described = {"description": prop["description"]} if "description" in prop and "$ref" not in prop else {}
+    if "$ref" in prop:
+        return _object(defined[prop["$ref"].rsplit("/", 1)[-1]], defined)
+    if "anyOf" in prop:
+        prop = next(option for option in prop["anyOf"] if option.get("type") != "null")
+    kept: dict[str, Any] = {"type": prop["type"], **described}
+    if "enum" in prop:
+        kept["enum"] = prop["enum"]
+    if "items" in prop:
+        kept["items"] = _property(prop["items"], defined)
     return kept
 
 
@@ -226,6 +284,8 @@ class ParsedCall:
     call: ToolCall
     action: Action | None
     problem: str = ""
+    note: str = ""
+    """About arguments that were ignored."""
 
 
 class MalformedError(Exception):
@@ -257,11 +317,14 @@ def _parse_call(call: ToolCall, call_id: str, actions: Mapping[str, type[Action]
         arguments, raw = read_object(call.arguments)
     except MalformedError as error:
         return _refuse(call, call_id, f"The arguments of {call.name} could not be read: {error}. Send one JSON object.")
+    known = {name: value for name, value in arguments.items() if name in kind.model_fields}
     try:
-        action = validated(kind, arguments)
+        action = validated(kind, known)
     except ValidationError as error:
         return _refuse(call, call_id, _argument_errors(kind, error))
-    return ParsedCall(ToolCall(id=call_id, name=call.name, arguments=raw), action)
+    unknown = ", ".join(name[:64] for name in arguments if name not in known)
+    note = f"(ignored, {kind.tool} has no such argument: {unknown})" if unknown else ""
+    return ParsedCall(ToolCall(id=call_id, name=call.name, arguments=raw), action, note=note)
 
 
 def validated(kind: type[A], arguments: Mapping[str, Any]) -> A:

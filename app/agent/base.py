@@ -28,6 +28,13 @@ AssignmentAim = Literal["change", "merge", "upkeep", "answer"]
 summary is the answer."""
 
 
+class Objection(Record):
+    """Why the issue does not ask for what a failing example prints; people decide."""
+
+    example: str
+    reason: str
+
+
 class Submission(Record):
     """An agent's description of its work; `reproduction` is a command that fails before and passes after, or empty.
 
@@ -37,8 +44,7 @@ class Submission(Record):
     summary: str
     reproduction: str = ""
     reproduction_was_requested: bool = False
-    objection: str = ""
-    """Why a failing independent test contradicts the issue; considered once."""
+    objections: tuple[Objection, ...] = ()
     lessons: tuple[str, ...] = ()
     """Facts for later agents, each as `path: fact`; `app.pipeline.lessons` checks them."""
 
@@ -57,20 +63,14 @@ class ReviewResult(Record):
 class Assignment(Record):
     """The agent's task. `brief` is all of it as one text: issue, plan, map, known failures.
 
-    A plan that the model made in the same conversation is in `opening`: the brief without it, the plan, and what
-    follows. If the model began to work instead of planning, its answer is `begun`, to be carried out as the first
-    turn, and `then` is the message after it.
+    If the model made the plan in the same conversation, that goes on: `opening` has the brief, its looks, and the plan.
     """
 
     brief: str
     aim: AssignmentAim = "change"
     opening: tuple[Message, ...] = ()
-    begun: ModelAnswer | None = None
-    then: str = ""
-
-    def for_next_attempt(self) -> "Assignment":
-        """The same for another attempt, which begins by itself."""
-        return self if self.begun is None else Assignment(brief=self.brief, aim=self.aim)
+    has_examples: bool = False
+    """Whether examples show the change, so that a reproduction is not asked for."""
 
 
 RunnerStatus = Literal["submitted", "no_change", "limit_reached", "error"]

@@ -83,6 +83,12 @@ class ConversationHistory:
         self._messages += made
         self._size += _size(made)
 
+    def say(self, text: str) -> None:
+        """Add a message of the harness that no step has."""
+        said = [Message(role="user", content=text)]
+        self._messages += said
+        self._size += _size(said)
+
     def tokens(self) -> int:
         """The prompt's size: the provider's last count plus an estimate for what is new."""
         tokens, characters = self._known

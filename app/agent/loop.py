@@ -11,8 +11,8 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from app.agent import stop_rules
-from app.agent.actions import ParsedCall, SubmitAction, parse_calls, specs
-from app.agent.base import Assignment, AssignmentAim, Reviewer, RunnerContext, RunnerEnding, Submission
+from app.agent.actions import ParsedCall, PlanAction, SubmitAction, parse_calls, specs
+from app.agent.base import Assignment, Reviewer, RunnerContext, RunnerEnding, Submission
 from app.agent.history import ConversationHistory
 from app.agent.observation import LIMIT
 from app.agent.prompts import head
@@ -71,7 +71,7 @@ class SubmissionResult(NamedTuple):
 
 
 async def handle_submission(
-    action: SubmitAction, steps: Sequence[Step], review: Reviewer, aim: AssignmentAim, *, unread_messages: bool
+    action: SubmitAction, steps: Sequence[Step], review: Reviewer, assignment: Assignment, *, unread_messages: bool
 ) -> SubmissionResult:
     """Send back what cannot be verified and review the rest, except for repetitions of a rejected one.
 
@@ -82,11 +82,13 @@ async def handle_submission(
         return SubmissionResult(submission, "messages_first", _MESSAGES_FIRST)
     was_requested = any(step.turn.fate == "asked_for_reproduction" for step in steps)
     submission = submission.model_copy(update={"reproduction_was_requested": was_requested})
+    aim = assignment.aim
     if aim != "answer":
         tree = last_checkpoint(steps)
         if tree is None or tree.clean:
             return SubmissionResult(submission, "nothing_changed", _NOTHING_CHANGED)
-        if not submission.reproduction and not was_requested and aim == "change":
+        unshown = not submission.reproduction and not assignment.has_examples
+        if unshown and not was_requested and aim == "change":
             return SubmissionResult(submission, "asked_for_reproduction", _NO_REPRODUCTION)
         if earlier_rejection := _earlier_rejection(submission, steps):
             text = f"{_UNCHANGED}\n{earlier_rejection.removeprefix(_UNCHANGED).strip()}"
@@ -104,7 +106,7 @@ def _earlier_rejection(submission: Submission, steps: Sequence[Step]) -> str:
         if turn.fate == "rejected" and turn.submission:
             earlier = turn.submission
             same = earlier.reproduction == submission.reproduction and last_checkpoint(steps[:index]) == tree
-            same = same and (earlier.objection == submission.objection or not submission.objection)
+            same = same and (earlier.objections == submission.objections or not submission.objections)
             return turn.observations[0].text if same else ""
     return ""
 
@@ -190,8 +192,6 @@ class NativeRunner:
 
     async def _query(self, name: str, number: int) -> StoredAnswer:
         self._context.progress.report("step", f"turn {number} of at most {self._context.budget.steps}")
-        if self._assignment.begun is not None and not self.steps:
-            return StoredAnswer(answer=self._assignment.begun)
         started = self._clock()
         answer = await self._context.budgeted_model.ask(name, self._history.request())
         seconds = self._clock() - started
@@ -223,7 +223,7 @@ class NativeRunner:
         if len(calls) == 1 and isinstance(calls[0].action, SubmitAction):
             unread_messages = stored_answer.unread_messages
             result = await handle_submission(
-                calls[0].action, self.steps, self._review, self._assignment.aim, unread_messages=unread_messages
+                calls[0].action, self.steps, self._review, self._assignment, unread_messages=unread_messages
             )
         work = partial(self._carry_out, number, stored_answer, calls, result, started)
         return await self._context.journal.step(f"turn.{number}.act", StoredTurn, work)
@@ -245,7 +245,7 @@ class NativeRunner:
         characters = min(LIMIT, share, max(1_000, self._history.info.context_window * 2 // 5))
         observations = []
         for index, parsed in enumerate(calls, start=1):
-            if parsed.action is None or isinstance(parsed.action, SubmitAction):
+            if parsed.action is None or isinstance(parsed.action, SubmitAction | PlanAction):
                 observations.append(self._without_tools(parsed, submission_result))
                 continue
             call, action = parsed.call, parsed.action
@@ -258,7 +258,7 @@ class NativeRunner:
                     call_id=call.id,
                     tool=call.name,
                     outcome=result.outcome,
-                    text=result.text,
+                    text="\n".join(filter(None, (parsed.note, result.text))),
                     summary=result.summary,
                     fingerprint=result.fingerprint,
                 )
@@ -298,6 +298,9 @@ class NativeRunner:
             report("warning", parsed.problem[:300])
             return observation(outcome="refused", text=parsed.problem, summary=parsed.problem[:200])
         report("command", f"{parsed.call.name} {one_line(parsed.action.target)[:200]}")
+        if isinstance(parsed.action, PlanAction):
+            text = "The plan is made: carry it out, and go by what you find."
+            return observation(outcome="not_executed", text=text, summary=text)
         if submission_result is None:
             text = "Not submitted: submit has to be the only call of its turn."
             return observation(outcome="not_executed", text=text, summary=text)
@@ -311,7 +314,6 @@ class NativeRunner:
         new = [r for r in (step.turn.checkpoint or self._tree()).refusals if r.path not in known]
         refused = "\n".join(f"- {one_line(r.path)[:200]}: {r.reason}" for r in new[:10])
         notes = [
-            "" if self.steps else self._assignment.then,
             *stop_rules.notes(steps),
             f"These can never be part of the patch; remove them:\n{refused}" if refused else "",
             stop_rules.budget_note(steps, self._context.budget),

@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from app.agent.base import AssignmentAim
 from app.config.repository import NO_OVERRIDES, OverrideName, Overrides
+from app.core.examples import Example, JudgedExample, PlanExamples
 from app.core.job import Job, QuestionAnswers
 from app.core.plan import Plan, render_plan
 from app.core.task import MAX_ISSUE_BODY, TaskKind
@@ -28,16 +29,12 @@ Name = Literal[
     "conflicts",
     "question",
     "plan",
-    "repair",
     "outside",
     "outside_again",
     "outside_more",
     "images",
-    "author",
-    "second_author",
-    "change",
-    "specification",
-    "objection",
+    "reviewer",
+    "review_brief",
     "setup",
 ]
 
@@ -47,17 +44,13 @@ _KIND = "Kind of task"
 _ASKED_PROMPT = "How the repository wants this to be done, as the person who asked chose"
 _GUARDS = "Existing tests near them, the nearest first"
 _IMAGES = "What the images of the issue show, as a model described them"
-_EXAMPLE = (
-    "One of the independent tests that your work has to pass (write it there to run it); the others are held back"
-)
+_EXAMPLES = "Examples: what has to be true afterwards"
+_RUNS = "How an example's program can be run here (`run`)"
 _LESSONS = "What earlier jobs here learned, to be checked before it is relied on"
 _STATE = "The test suite before any change"
 _MAP = "Map of the repository"
 _OUTLINE = "The plan's files"
 _IGNORED = "Git ignores, and no change contains"
-_OR_BEGIN = "If the issue names the place and the change is plain, make no plan: begin with your calls. If not:"
-SMALL_ISSUE = 2_000
-"""Characters of a description up to which a plan may be left out."""
 OPENINGS: Final[dict[TaskKind, str]] = {
     "bug": "Fix this issue.",
     "feature": "Build what this issue asks for.",
@@ -105,23 +98,20 @@ def render_brief(
     lessons: str = "",
     images: str = "",
     overrides: Overrides = NO_OVERRIDES,
-    tests: str = "",
     address: str = "",
     ignored: str = "",
 ) -> str:
     """The first user message. `instructions` are (path, text) of the repository's own rules, shown as data.
 
-    `images` are descriptions of the issue's images; `tests` shows the author of the specification how tests are written
-    here; `address` is the issue's page, and `ignored` what git ignores. The same job always gets the same bytes.
+    `images` are descriptions of the issue's images; `address` is the issue's page, and `ignored` what git ignores. The
+    same job always gets the same bytes.
     """
     task = job.task
     texts = (task.issue.title, task.issue.body, repository_map, lessons, images, *(text for _, text in instructions))
-    texts += (*overrides.texts, tests, address, ignored)
+    texts += (*overrides.texts, address, ignored)
     mark = _delimiter(job.id, *texts, *job.conflicts, *(part for s in task.sections for part in (s.title, s.text)))
     name: Name = "brief"
-    if tests:
-        name = "specification"
-    elif job.aim == "ask":
+    if job.aim == "ask":
         name = "question"
     elif job.conflicts:
         name = "conflicts"
@@ -130,11 +120,10 @@ def render_brief(
     request_first = name in {"follow_up", "question"}
     sections = [
         (_REQUEST, "" if request_first else task.request),
-        *(_kind_of_task(job, overrides, mark) if job.aim == "fix" and not tests else ()),
+        *(_kind_of_task(job, overrides, mark) if job.aim == "fix" else ()),
         ("Files with conflicts", _data(mark, "\n".join(map(one_line, job.conflicts)))),
         (_IMAGES, _data(mark, images)),
         ("Questions, and what people answered", render_answers(answers)),
-        ("How tests are written here", _data(mark, tests)),
         *((one_line(section.title), _data(mark, section.text)) for section in task.sections),
         (_LESSONS, _data(mark, lessons)),
         (_MAP, _data(mark, "\n".join(filter(None, (repository_map.strip(), ignored and f"{_IGNORED}: {ignored}"))))),
@@ -151,30 +140,62 @@ def render_brief(
     return render(name, **fields)
 
 
-def render_change(job: Job, *, tests: str, diff: str, known: str, images: str = "") -> str:
-    """The first user message for the author who tests a submitted change.
-
-    `tests` shows how tests are written here, `known` has the code of those that the change passes.
-    """
+def render_review(
+    job: Job, *, diff: str, known: Sequence[JudgedExample], runs: Sequence[tuple[str, str]], images: str = ""
+) -> str:
+    """The first user message for the reviewer of a submitted change. `known` are the examples that it passes."""
     task = job.task
-    mark = _delimiter(job.id, task.issue.title, task.issue.body, task.request, tests, diff, known, images)
+    texts = [text for one in known for text in (one.behaviour, one.program, one.stdout)]
+    mark = _delimiter(job.id, task.issue.title, task.issue.body, task.request, diff, images, *texts)
+    shown = "\n\n".join(f"{one.behaviour}\n{_program(one)}" for one in known)
     sections = [
         (_REQUEST, task.request),
         (_IMAGES, _data(mark, images)),
-        ("How tests are written here", _data(mark, tests)),
-        ("The tests that were written from the issue, which pass on the change", _data(mark, known)),
+        ("The known examples", _data(mark, shown)),
         ("The change", _data(mark, diff)),
+        (_RUNS, _bullets(runs)),
     ]
     body = head_and_tail(task.issue.body.strip(), MAX_ISSUE_BODY)
-    return render("change", delimiter=mark, title=task.issue.title, body=body, sections=_shown(sections))
+    return render("review_brief", delimiter=mark, title=task.issue.title, body=body, sections=_shown(sections))
 
 
-def render_planning(job: Job, brief: str, overrides: Overrides = NO_OVERRIDES, *, may_begin: bool = False) -> str:
-    """What asks for a plan, below the brief; with `may_begin` a small issue may be begun without one."""
-    mark, framed = _below(brief, job, *overrides.texts)
-    small = len(job.task.issue.body) <= SMALL_ISSUE and overrides.of("plan") is None
-    planning = render("plan", or_begin=_OR_BEGIN if may_begin and small else "")
-    return f"{planning}\n{framed}{_shown(_guided('How to plan', 'plan', overrides, mark))}".strip()
+def render_planning(job: Job, overrides: Overrides = NO_OVERRIDES, runs: Sequence[tuple[str, str]] = ()) -> str:
+    """What the first message says of the plan, below the brief; `runs` are the ways to run an example's program."""
+    mark = _delimiter(job.id, *overrides.texts)
+    sections = [*_guided("How to plan", "plan", overrides, mark), (_RUNS, _bullets(runs))]
+    return _shown(sections).strip()
+
+
+def render_examples(found: PlanExamples | None) -> str:
+    """What the fixer is told of the examples: the first as a program, of the others one sentence each."""
+    if found is None or not found.examples:
+        return ""
+    shown = found.shown
+    parts = []
+    if shown is not None:
+        today = next((run for run in shown.base if not run.printed(shown)), None)
+        printed = f"Today it prints:\n{today.stdout.rstrip() or today.stderr[-400:]}" if today is not None else ""
+        parts.append("\n".join(filter(None, (f"{shown.name}. {shown.behaviour}", _program(shown), printed))))
+    others = [f"{one.name}. {one.behaviour}" for one in found.examples if one is not shown]
+    if others:
+        parts.append("Others, whose programs you do not see:\n" + "\n".join(others))
+    return "\n\n".join(parts)
+
+
+def _program(example: Example) -> str:
+    """An example as its reader sees it: how it is run, the program, what it must print."""
+    more = [
+        f"arguments: {' '.join(example.args)}" if example.args else "",
+        example.stdin and f"input:\n{example.stdin}",
+    ]
+    more += [f"{file.path}:\n{file.text}" for file in example.files]
+    code = f" (exit code {example.exit})" if example.exit else ""
+    output = f"It must print{code}:\n{example.stdout.rstrip()}"
+    return "\n".join(filter(None, (f"[{example.run}]", example.program.rstrip(), *more, output)))
+
+
+def _bullets(runs: Sequence[tuple[str, str]]) -> str:
+    return "\n".join(f"- `{run}`: {about}" for run, about in runs)
 
 
 def render_start(
@@ -185,19 +206,18 @@ def render_start(
     planned: bool = False,
     outline: str = "",
     guards: Sequence[str] = (),
-    example: str = "",
+    examples: str = "",
 ) -> str:
-    """What follows the brief, and the plan if the model has `planned`; the work begins with it.
+    """What follows the brief, or the looks if the model has `planned`; the work begins with it.
 
-    `plan` is shown, unless it is None: the plan that the model has not made itself, or that people have changed.
-    `outline` maps the plan's files, `guards` are the tests near them, `example` is the test that the fixer is shown.
+    `outline` maps the plan's files, `guards` are the tests near them; of `examples` the fixer sees one as a program.
     """
-    mark, framed = _below(brief, job, outline, *guards, example)
+    mark, framed = _below(brief, job, outline, *guards, examples)
     near = f"{_GUARDS}: {', '.join(map(one_line, guards))}" if guards else ""
     sections = [
-        ("Plan, as people changed it" if planned else "Plan", render_plan(plan) if plan else ""),
+        ("Plan", render_plan(plan.model_copy(update={"examples": ()})) if plan else ""),
         (_OUTLINE, _data(mark, "\n".join(filter(None, (outline.strip(), near))))),
-        (_EXAMPLE, _data(mark, example)),
+        (_EXAMPLES, _data(mark, examples)),
     ]
     opening = "Now do the work. The plan is a guide: go by what you find.\n" if planned else ""
     return f"{opening}{framed}{_shown(sections)}".strip()

@@ -221,7 +221,7 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
         tree=inspected.tree,
         out=out,
         resumed=row is not None,
-        notes=tuple(_notes_about(issue)),
+        notes=(*_notes_about(issue), *config.gone),
         local_notes=tuple(filter(None, (*inspected.notes, note_about(out, inspected.root)))),
         record=options.record,
     )

@@ -19,7 +19,7 @@ from app.core.verification import Execution, FailureReason, Reproduction, SuiteR
 from app.llm.ledger import price
 from app.publish.markdown import duration
 from app.publish.pull_request_text import describe_attempts
-from app.verify.verdict import CONTROLS
+from app.verify.verdict import examples_of
 
 COMMAND = "agent-fix"
 _WORDS: dict[FailureReason, str] = {
@@ -42,20 +42,17 @@ def green_line(facts: Verification) -> str:
 
 def finding_lines(facts: Verification) -> Iterator[str]:
     """Everything that failed or needs a look; nothing if all is well."""
-    if facts.specification is not None:
-        if not facts.specification.tests:
-            yield f"no independent tests: {one_line(facts.specification.absent)}"
-        yield from (f"still failing: {test.sentence}" for test in facts.specification.failing[:10])
-    if facts.second_tests is not None:
-        yield from (f"fails a second author's test: {test.sentence}" for test in facts.second_tests.failing[:10])
+    if facts.examples is not None and not facts.examples.examples:
+        yield f"no examples: {one_line(facts.examples.absent)}"
+    for one in examples_of(facts):
+        if one.fails:
+            asked = "asked: " if one.is_question else "disputed: " if one.disputed else "prints something else: "
+            yield f"{asked}{one_line(one.behaviour)}"
     if facts.suite is not None:
         yield from (f"newly failing: {one_line(test)}" for test in facts.suite.newly_failing[:10])
         yield from filter(None, (facts.suite.not_run,))
     if facts.rest is not None:
         yield from (f"newly failing: {one_line(test)}" for test in facts.rest.newly_failing[:10])
-    for control in facts.controls:
-        if control.outcome == "failed":
-            yield f"control failed: {CONTROLS[control.name]} {one_line(control.detail)}".rstrip()
     for gate in facts.gates:
         if gate.outcome in {"blocked", "warned"}:
             details = "; ".join(one_line(detail) for detail in gate.details[:3])
@@ -85,18 +82,16 @@ def rest_line(facts: Verification) -> str:
 
 
 def _on_base(facts: Verification) -> str:
-    found = facts.specification
-    if found is not None and found.tests:
-        red = sum(test.role == "shows" for test in found.tests)
-        return f"{red} of {count(len(found.tests), 'independent test')} {'fails' if red == 1 else 'fail'}"
+    if examples := examples_of(facts):
+        differing = sum(one.differs_on_base for one in examples)
+        return f"{differing} of {count(len(examples), 'example')} {'differs' if differing == 1 else 'differ'}"
     return _reproduction(facts.reproduction, on_base=True)
 
 
 def _on_head(facts: Verification) -> str:
-    found = facts.specification
-    if found is not None and found.tests:
-        green = sum(test.head == "passed" for test in found.tests)
-        return f"{green} of {count(len(found.tests), 'independent test')} {'passes' if green == 1 else 'pass'}"
+    if examples := examples_of(facts):
+        holding = sum(one.holds for one in examples)
+        return f"{holding} of {count(len(examples), 'example')} {'holds' if holding == 1 else 'hold'}"
     return _reproduction(facts.reproduction, on_base=False)
 
 

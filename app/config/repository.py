@@ -27,7 +27,7 @@ from app.core.errors import ConfigError
 from app.core.job import Budget
 from app.core.model_usage import DOLLAR, ModelNames
 from app.core.patch import Tree
-from app.core.record import Record
+from app.core.record import Record, StrictRecord
 from app.core.task import TaskKind
 from app.core.text import nearest, one_line, visible
 from app.core.yaml_and_toml import WHOLE_FILE, Path, YamlDocument, YamlProblem, dotted, front_matter, read_yaml
@@ -52,7 +52,7 @@ Reviewers = Annotated[tuple[Annotated[str, AfterValidator(rules.reviewer)], ...]
 Money = Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)]
 
 
-class BudgetConfig(Record):
+class BudgetConfig(StrictRecord):
     """Limits of a job in this repository; the server's defaults apply to absent keys."""
 
     usd: Money | None = Field(default=None, description="Maximum cost of one job in US dollars.")
@@ -90,7 +90,7 @@ class BudgetConfig(Record):
         return default.model_copy(update=given)
 
 
-class IterateConfig(Record):
+class IterateConfig(StrictRecord):
     """What the bot does by itself on its own pull request, and how often."""
 
     ci: bool = Field(default=True, description="Fix failing checks.")
@@ -101,7 +101,7 @@ class IterateConfig(Record):
     )
 
 
-class GateConfig(Record):
+class GateConfig(StrictRecord):
     """A check of the repository's own. It can stop a change; it never makes a verdict better."""
 
     name: Annotated[str, AfterValidator(rules.gate_name)] = Field(description="How the pull request names it.")
@@ -140,14 +140,12 @@ def _differently_named(gates: tuple[GateConfig, ...]) -> tuple[GateConfig, ...]:
 Gates = Annotated[tuple[GateConfig, ...], Field(max_length=10), AfterValidator(_differently_named)]
 
 
-class ModelChoice(Record):
+class ModelChoice(StrictRecord):
     """A model for each kind of work. `model: NAME` is short for `model: {code: NAME}`."""
 
     code: ModelName = Field(description="Writes the change, and does all work without a model of its own.")
     plan: ModelName | None = Field(default=None, description="Makes the plan.")
-    test: ModelName | None = Field(
-        default=None, description="Writes the independent tests; the plan's model if absent."
-    )
+    review: ModelName | None = Field(default=None, description="Looks for counter-examples against a submitted change.")
     answer: ModelName | None = Field(default=None, description="Answers questions (`/agent ask`).")
     cheap: ModelName | None = Field(
         default=None, description="Does minor tasks: proposals for the set-up, descriptions of images."
@@ -181,12 +179,12 @@ ModelKey = Annotated[
 ]
 
 
-class RepoConfig(Record):
+class RepoConfig(StrictRecord):
     """The settings of agent-fix for one repository. Every key is optional."""
 
     model: ModelKey | None = Field(
         default=None,
-        description="The model, by its LiteLLM name, or one for each of `plan`, `test`, `code`, `answer` and `cheap`.",
+        description="The model, by its LiteLLM name, or one for each of `plan`, `code`, `review`, `answer`, `cheap`.",
     )
     reasoning: Literal["low", "medium", "high"] | None = Field(
         default=None,
@@ -200,14 +198,10 @@ class RepoConfig(Record):
         default="auto",
         description="Plan and continue, plan and wait for `/agent approve`, or work without a plan.",
     )
-    specification: bool = Field(
+    reviewer: bool = Field(
         default=True,
-        description="Have an independent test author write tests from the issue before the work starts. Without them"
-        " no change is `proved`.",
-    )
-    second_author: bool = Field(
-        default=True,
-        description="Have a second test author, who sees the submitted change, write tests that it might fail.",
+        description="Have a reviewer look for counter-examples against a submitted change. Without it no change is"
+        " `proved`.",
     )
     setup: Commands | None = Field(
         default=None, description="Commands that prepare the project; detected if absent, none if the list is empty."
@@ -265,11 +259,17 @@ class RepoConfig(Record):
     )
 
     _overruled: tuple[str, ...] = PrivateAttr(default=())
+    _gone: tuple[str, ...] = PrivateAttr(default=())
 
     @property
     def overruled(self) -> tuple[str, ...]:
         """The keys of the file whose values the operator does not let count (`app.config.repository`)."""
         return self._overruled
+
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """What people are told of keys of the file that have no effect any more."""
+        return self._gone
 
     def branch_for(self, *, slug: str, number: int | None = None) -> str:
         """The branch of a task. Without a number, `{number}` in the pattern is replaced by the slug."""
@@ -305,8 +305,10 @@ def parse_as(kind: type[C], text: bytes, source: str) -> C:
     problems = list(document.problems)
     config = kind()
     if isinstance(document.value, dict):
+        values, gone = _without_gone(document.value)
         try:
-            config = kind.model_validate(document.value, strict=True)
+            config = kind.model_validate(values, strict=True)
+            config._gone = gone
         except ValidationError as error:
             problems += [_problem(details, document, kind) for details in error.errors(include_url=False)]
     elif document.value is not None:
@@ -320,6 +322,25 @@ def parse_as(kind: type[C], text: bytes, source: str) -> C:
             shown = [*shown[:MAX_PROBLEMS], f"{source}: … and {more} more"]
         raise ConfigError("\n".join(shown), hint=f"fix {source} and try again; nothing was started")
     return config
+
+
+GONE: Final = {
+    "specification": "`specification` has no effect any more: examples in the plan took its place",
+    "second_author": "`second_author` is now called `reviewer`",
+    "model.test": "`model.test` has no effect any more; a reviewer's model is `model.review`",
+}
+"""Keys until 0.1, each with what a person is told: they are accepted for one release."""
+
+
+def _without_gone(values: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The values without keys that are gone, and what is said of these."""
+    kept, notes = dict(values), [note for key, note in GONE.items() if key in values]
+    for key in GONE:
+        kept.pop(key, None)
+    if isinstance(kept.get("model"), dict) and "test" in kept["model"]:
+        kept["model"] = {name: value for name, value in kept["model"].items() if name != "test"}
+        notes.append(GONE["model.test"])
+    return kept, tuple(notes)
 
 
 def json_schema() -> dict[str, Any]:
@@ -398,6 +419,7 @@ class OperatorDefaults(RepoConfig):
                 values[name] = self._chosen(name, self, config, overruled)
         merged = config.model_copy(update=values)
         merged._overruled = tuple(overruled)
+        merged._gone = config._gone
         return merged
 
     def _chosen(self, key: str, ours: Any, theirs: Any, overruled: list[str]) -> Any:

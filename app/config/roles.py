@@ -17,7 +17,7 @@ MODEL = "AGENT_FIX_MODEL"
 MODELS: Mapping[str, str] = {
     "code": MODEL,
     "plan": f"{MODEL}_PLAN",
-    "test": f"{MODEL}_TEST",
+    "review": f"{MODEL}_REVIEW",
     "answer": f"{MODEL}_ANSWER",
     "cheap": f"{MODEL}_CHEAP",
 }

@@ -69,3 +69,94 @@ class ProgramRun(Record):
         if self.timed_out or self.problem:
             return False
         return self.stdout.rstrip("\n") == example.stdout.rstrip("\n") and self.exit_code == example.exit
+
+
+class JudgedExample(Example):
+    """An example with what it printed. Each tuple has one run for each condition; empty if it was not run there."""
+
+    hidden: bool = False
+    """Whether the agent that makes the change has seen none of its values."""
+    quoted: bool = False
+    """Whether the harness found the quote where `because` says it stands."""
+    base: tuple[ProgramRun, ...] = ()
+    change: tuple[ProgramRun, ...] = ()
+    disputed: str = ""
+    """The fixer's reason why the issue does not ask for this; empty if nobody disputes it."""
+
+    @property
+    def written(self) -> Example:
+        """Without what became of it."""
+        return Example.model_validate(self.model_dump(include=set(Example.model_fields)))
+
+    @property
+    def holds(self) -> bool:
+        """True if it printed what was expected in every run on the change."""
+        return bool(self.change) and all(run.printed(self) for run in self.change)
+
+    @property
+    def differs_on_base(self) -> bool:
+        """True if no run on the base printed what was expected."""
+        return bool(self.base) and not any(run.printed(self) for run in self.base)
+
+    @property
+    def turns(self) -> bool:
+        """True if it shows the issue on the base and holds on the change."""
+        return self.kind == "shows" and self.differs_on_base and self.holds
+
+    @property
+    def fails(self) -> bool:
+        """True if it was run on the change and did not hold."""
+        return bool(self.change) and not self.holds
+
+    @property
+    def is_question(self) -> bool:
+        """True for a reviewer's example that fails on base and change alike: whether it is wanted, people decide."""
+        return self.origin == "reviewer" and self.fails and self.differs_on_base
+
+
+class OutdatedTest(Record):
+    """An existing test that contradicts the issue, and the words of the issue that say so."""
+
+    test: str
+    because: str
+
+
+class PlanExamples(Record):
+    """A plan's examples as they were run on the base, before the work began; the one that is shown first.
+
+    `refused` are those that were not kept, each with the reason; without examples, `absent` says why there are none.
+    """
+
+    examples: tuple[JudgedExample, ...] = ()
+    refused: tuple[str, ...] = ()
+    already: tuple[JudgedExample, ...] = ()
+    """Those that should show the issue and print today what they should print."""
+    absent: str = ""
+    outdated: tuple[OutdatedTest, ...] = ()
+
+    @property
+    def shown(self) -> JudgedExample | None:
+        """The only one that the fixer sees; None if nothing is hidden from it."""
+        return next((one for one in self.examples if one.kind == "shows"), None)
+
+
+class Review(Record):
+    """A reviewer's counter-examples against a submitted change, as they were run on it and on the base.
+
+    `nothing` is the reviewer's reason for writing none, `absent` why no reviewer was asked or answered.
+    """
+
+    examples: tuple[JudgedExample, ...] = ()
+    refused: tuple[str, ...] = ()
+    nothing: str = ""
+    absent: str = ""
+    model: str = ""
+    turns: int = 0
+    tokens: int = 0
+    cost: int = 0
+    """In micro-dollars."""
+    seconds: float = 0.0
+
+    @property
+    def answered(self) -> bool:
+        return not self.absent

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar, get_args
 from pydantic import ValidationError
 
 from app.core.errors import AgentFixError, ExitCode
+from app.core.examples import PlanExamples
 from app.core.model_usage import MicroUSD, ModelNames, Reasoning, Totals
 from app.core.patch import FileStat
 from app.core.plan import Plan
@@ -21,6 +22,7 @@ FinalState = Literal[
     "pr_opened",
     "pr_updated",
     "answered",
+    "already_works",
     "no_change",
     "needs_input",
     "verification_failed",
@@ -134,7 +136,7 @@ class Job(Record):
     def model_text(self) -> str:
         """All its models for people: the main one, then those of other kinds of work."""
         names = self.chosen
-        others = [(kind, getattr(names, kind)) for kind in ("plan", "test", "answer", "cheap")]
+        others = [(kind, getattr(names, kind)) for kind in ("plan", "review", "answer", "cheap")]
         more = [f"{kind}: {name}" for kind, name in others if name and name != self.main_model]
         return f"{self.main_model} ({', '.join(more)})" if more else self.main_model
 
@@ -298,6 +300,8 @@ class JobResult(Record):
     hint: str = ""
     """What a person can do about the reason, if anything."""
     plan: Plan | None = None
+    examples: PlanExamples | None = None
+    """The plan's examples as they ran on the base."""
     verification: Verification | None = None
     summary: str = ""
     branch: str = ""

@@ -7,7 +7,7 @@ from typing import Literal
 from app.core.errors import AgentFixError
 from app.core.record import Record
 
-WorkKind = Literal["plan", "test", "code", "answer", "cheap"]
+WorkKind = Literal["plan", "code", "review", "answer", "cheap"]
 """Kinds of work that may have a model each: plans, specification tests, changes, answers to questions, and minor tasks
 beside."""
 
@@ -17,18 +17,17 @@ Reasoning = Literal["", "low", "medium", "high"]
 
 
 class ModelNames(Record):
-    """The model for each kind of work; an empty name means the code model, and for tests the plan's model."""
+    """The model for each kind of work; an empty name means the code model."""
 
     code: str = ""
     plan: str = ""
-    test: str = ""
+    review: str = ""
     answer: str = ""
     cheap: str = ""
 
     def of(self, kind: WorkKind) -> str:
-        names: dict[WorkKind, str] = {"plan": self.plan, "code": self.code, "answer": self.answer, "cheap": self.cheap}
-        names["test"] = self.test or self.plan
-        return names[kind] or self.code
+        name: str = getattr(self, kind)
+        return name or self.code
 
 
 MicroUSD = int

@@ -2,48 +2,46 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import yaml
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from app.core.errors import AgentFixError, ExitCode
+from app.core.examples import Example
 from app.core.record import Record
 from app.core.yaml_and_toml import with_depth
 
 
 class Plan(Record):
-    """Structured output of the planning call; `reproduce` and `verify` are shell commands or empty."""
+    """What will be done, and as examples what will be true afterwards."""
 
     summary: str = Field(description="One or two sentences: what is wrong and what will be changed.")
-    hypotheses: tuple[str, ...] = Field(default=(), description="Likely causes, most likely first.")
     candidate_files: tuple[str, ...] = Field(default=(), description="Paths likely to change or to be read.")
     steps: tuple[str, ...] = Field(default=(), description="Short imperative steps, in order.")
     questions: tuple[str, ...] = Field(
         default=(),
         description="Only what the work cannot sensibly begin without and only people can answer; else empty.",
     )
-    reproduce: str = Field(default="", description="A command that fails now and should pass afterwards.")
-    verify: str = Field(default="", description="A command that shows nothing else broke.")
+    examples: tuple[Example, ...] = Field(default=(), description="Programs and what each will print afterwards.")
 
 
-LIST_FIELDS = ("hypotheses", "candidate_files", "steps", "questions")
-COMMANDS = ("reproduce", "verify")
-FIELDS = ("summary", *LIST_FIELDS, *COMMANDS)
+LIST_FIELDS = ("candidate_files", "steps", "questions")
+EXAMPLES = "examples"
+FIELDS = ("summary", *LIST_FIELDS, EXAMPLES)
+GONE: Final = ("hypotheses", "reproduce", "verify")
+"""Keys of plans until 0.1: still accepted in a file, and not used."""
 
-_TITLES = {
-    "hypotheses": "Likely causes",
-    "candidate_files": "Files",
-    "steps": "Steps",
-    "questions": "Questions",
-    "reproduce": "Reproduce",
-    "verify": "Verify",
-}
+_TITLES = {"candidate_files": "Files", "steps": "Steps", "questions": "Questions", EXAMPLES: "Examples"}
 _FIELD_OF = {title.lower(): field for field, title in _TITLES.items()} | {
-    name: name.replace(" ", "_") for name in ("summary", "hypotheses", "candidate files", "candidate_files")
+    name: name.replace(" ", "_") for name in ("summary", "candidate files", "candidate_files")
 }
+_FIELD_OF |= dict(zip(("likely causes", "reproduce", "verify"), GONE, strict=True))
+_OF_THE_HARNESS: Final = {"name", "origin"}
+"""What people do not write."""
 _LARGEST, _MAX_TEXT_LENGTH, _MAX_ITEMS, _DEEPEST = 64_000, 4_000, 30, 8
 
-Fields = dict[str, str | list[str]]
+Fields = dict[str, str | list[str] | list[Example]]
 
 
 class PlanError(AgentFixError):
@@ -59,16 +57,29 @@ def render_plan(plan: Plan) -> str:
     """A plan as plain text for the terminal and for the agent."""
     parts = [plan.summary]
     parts += [f"{title}:\n{_bullets(items)}" for title, items in _list_fields(plan)]
-    parts += [f"{title}: {command}" for title, command in _commands(plan)]
+    if plan.examples:
+        parts.append(f"Afterwards:\n{_bullets([one.behaviour for one in plan.examples])}")
     return "\n\n".join(parts)
 
 
 def render_plan_file(plan: Plan) -> str:
     """A plan as YAML, to be edited and passed back with `--plan FILE`."""
     head = "# Edit what you like, then pass it with --plan FILE. Only the summary is required.\n"
-    return head + yaml.dump(
-        plan.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110
-    )
+    fields = {name: value for name, value in plan.model_dump(mode="json").items() if name != EXAMPLES}
+    text = head + yaml.dump(fields, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return f"{text}{EXAMPLES}:\n{render_examples_file(plan)}" if plan.examples else text
+
+
+def render_examples_file(plan: Plan) -> str:
+    """A plan's examples as a YAML list; empty if it has none."""
+    examples = [one.model_dump(mode="json", exclude=_OF_THE_HARNESS, exclude_defaults=True) for one in plan.examples]
+    return yaml.dump(examples, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110) if examples else ""
+
+
+def parse_examples(text: str) -> list[Example]:
+    """Examples from a YAML list, as people edit it. Raises PlanError, which names the line."""
+    fields = _from_yaml(f"{EXAMPLES}:\n{text}")
+    return [one for one in fields[EXAMPLES] if isinstance(one, Example)]
 
 
 def parse_plan_file(text: str) -> Plan:
@@ -86,21 +97,32 @@ def plan_from_fields(fields: Fields) -> Plan:
     if not str(fields.get("summary", "")).strip():
         raise PlanError("The plan has no summary.")
     for name, value in fields.items():
-        texts = [value] if isinstance(value, str) else value
+        texts = [value] if isinstance(value, str) else [str(item) for item in value]
+        if name == EXAMPLES:
+            texts = [text[:0] for text in texts]
         if len(texts) > _MAX_ITEMS:
             raise PlanError(f"{name} has {len(texts)} items; at most {_MAX_ITEMS} are read.")
         longest = max(map(len, texts), default=0)
         if longest > _MAX_TEXT_LENGTH:
             raise PlanError(f"{name} has a text of {longest:,} characters; at most {_MAX_TEXT_LENGTH:,} are read.")
-    return Plan.model_validate({name: v if isinstance(v, str) else tuple(v) for name, v in fields.items()})
+    values = {name: value if isinstance(value, str) else tuple(value) for name, value in fields.items()}
+    return Plan.model_validate({name: value for name, value in values.items() if name not in GONE})
+
+
+def with_origin(plan: Plan, known: Sequence[Example]) -> Plan:
+    """The plan as people left it: examples that are not among those `known` are theirs."""
+    bare = {one.model_copy(update={"name": "", "origin": "plan"}) for one in known}
+    examples = tuple(
+        one
+        if (plain := one.model_copy(update={"name": "", "origin": "plan"})) in bare
+        else plain.model_copy(update={"origin": "person"})
+        for one in plan.examples
+    )
+    return plan.model_copy(update={"examples": examples})
 
 
 def _list_fields(plan: Plan) -> Iterator[tuple[str, Sequence[str]]]:
     return ((_TITLES[field], getattr(plan, field)) for field in LIST_FIELDS if getattr(plan, field))
-
-
-def _commands(plan: Plan) -> Iterator[tuple[str, str]]:
-    return ((_TITLES[field], getattr(plan, field)) for field in COMMANDS if getattr(plan, field))
 
 
 def _bullets(items: Sequence[str]) -> str:
@@ -144,11 +166,44 @@ def _from_yaml(text: str) -> Fields:
     fields: Fields = {}
     for key, value in root.value:
         name = key.value if isinstance(key, yaml.ScalarNode) else ""
-        if name not in FIELDS or name in fields:
+        if name not in (*FIELDS, *GONE) or name in fields:
             what = "is there twice" if name in fields else "is not a key of a plan"
             raise PlanError(f"{str(name)[:60]!r} {what}.", line=_line(key.start_mark))
-        fields[name] = _yaml_list(value, text) if name in LIST_FIELDS else _yaml_text(value, name)
+        if name == EXAMPLES:
+            fields[name] = _yaml_examples(value)
+        elif name not in GONE:
+            fields[name] = _yaml_list(value, text) if name in LIST_FIELDS else _yaml_text(value, name)
     return fields
+
+
+def _yaml_examples(node: yaml.Node) -> list[Example]:
+    """Examples from a list of mappings. Raises PlanError."""
+    if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"):
+        return []
+    if not isinstance(node, yaml.SequenceNode):
+        raise PlanError("examples must be a list.", line=_line(node.start_mark))
+    examples = []
+    for item in node.value:
+        values = _yaml_value(item)
+        if not isinstance(values, dict):
+            raise PlanError("an example has keys and values.", line=_line(item.start_mark))
+        values.setdefault("because", {"quote": "", "source": "issue"})
+        try:
+            examples.append(Example.model_validate(values))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise PlanError(f"an example's {where}: {first['msg']}.", line=_line(item.start_mark)) from None
+    return examples
+
+
+def _yaml_value(node: yaml.Node) -> object:
+    """Texts, lists and mappings; nothing else is constructed."""
+    if isinstance(node, yaml.MappingNode):
+        return {str(getattr(key, "value", "")): _yaml_value(value) for key, value in node.value}
+    if isinstance(node, yaml.SequenceNode):
+        return [_yaml_value(item) for item in node.value]
+    return "" if node.tag.endswith(":null") else str(node.value)
 
 
 def _refuse_oddities(text: str) -> None:
@@ -208,12 +263,13 @@ def _section(title: str, number: int) -> str:
     return name
 
 
-def _markdown_field(name: str, lines: Sequence[str]) -> str | list[str]:
+def _markdown_field(name: str, lines: Sequence[str]) -> str | list[str] | list[Example]:
     if name in LIST_FIELDS:
         return _items(lines)
-    if name in COMMANDS:
-        return _command("\n".join(lines).strip())
-    return "\n".join(lines).strip()
+    text = "\n".join(lines).strip()
+    if name != EXAMPLES:
+        return text
+    return parse_examples(_block(text))
 
 
 def _items(lines: Sequence[str]) -> list[str]:
@@ -228,10 +284,7 @@ def _items(lines: Sequence[str]) -> list[str]:
     return items
 
 
-def _command(text: str) -> str:
-    """The content of a code block or code span, or the text itself."""
+def _block(text: str) -> str:
+    """The content of a code block, or the text itself."""
     block = re.fullmatch(r"(`{3,})[^\n`]*\n(.*?)\n?\1", text, re.DOTALL)
-    if block:
-        return block.group(2)
-    span = re.fullmatch(r"`([^`\n]+)`", text)
-    return span.group(1) if span else text
+    return block.group(2) if block else text

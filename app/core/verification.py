@@ -2,32 +2,12 @@
 
 from typing import ClassVar, Literal
 
-from app.core.examples import SourceText
+from app.core.examples import PlanExamples, Review
 from app.core.patch import FileChange, Patch
 from app.core.record import Record
 
 Status = Literal["passed", "failed", "error", "skipped"]
 Outcome = Status | Literal["not_run"]
-ControlOutcome = Literal["held", "failed", "not_applicable", "not_run"]
-ControlName = Literal[
-    "same_conditions",
-    "sources_changed",
-    "noise_stays_red",
-    "reprint_stays_green",
-    "additions_stay_red",
-    "changed_line_executed",
-    "failing_copies_fail",
-    "exit_code_agrees",
-    "repeats_agree",
-    "replay_agrees",
-    "conditions_agree",
-    "children_end",
-    "results_are_plain",
-    "arguments_stay",
-    "other_calls_agree",
-    "altered_conditions_fail",
-    "base_rules_suffice",
-]
 
 
 class Execution(Record):
@@ -44,19 +24,6 @@ class Execution(Record):
         return self.exit_code == 0 and not self.timed_out
 
 
-class Control(Record):
-    """One check of the evidence itself.
-
-    `not_run` needs a reason in `detail`; for `failed`, `detail` says what was seen.
-    """
-
-    name: ControlName
-    outcome: ControlOutcome
-    detail: str = ""
-    too_slow: bool = False
-    """Not run because one run of the tests takes too long."""
-
-
 class TestSelection(Record):
     """Selected tests: the files to add to the tree and the ids to run.
 
@@ -69,26 +36,6 @@ class TestSelection(Record):
 
     files: tuple[FileChange, ...] = ()
     ids: tuple[str, ...]
-
-
-class TestRun(Record):
-    """One execution of chosen tests on one tree."""
-
-    __test__: ClassVar[bool] = False
-
-    execution: Execution
-    results: tuple[tuple[str, Outcome], ...]
-    """One result per id, in the order of the ids."""
-    texts: tuple[tuple[str, str], ...] = ()
-    """The failure message of each failing id."""
-    untrusted: str = ""
-    """If not empty, a sentence that says why these results cannot be trusted."""
-    executed: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    """The executed lines of each requested path; empty if they were not measured."""
-    measured: bool = False
-    """Whether executed lines could be measured."""
-    unchecked: tuple[str, ...] = ()
-    """The ids of tests that passed, and of which no copy that has to fail was made, or none was seen to fail."""
 
 
 Verdict = Literal["proved", "tested", "unproved", "broken"]
@@ -109,9 +56,7 @@ class Reproduction(Record):
     unanswered: str = ""
     """If not empty, this is the agent's earlier reproduction, kept because its last one shows nothing."""
     ids: tuple[str, ...] = ()
-    """The tests behind it that fail on the base and pass on the head, as the harness's own runner executed them."""
-    controls: tuple[Control, ...] = ()
-    """The controls of that execution."""
+    """The tests behind it that fail on the base and pass on the change."""
     without: str = ""
     """The commit that was reverted on the base: the fix that new tests must guard."""
 
@@ -119,96 +64,6 @@ class Reproduction(Record):
     def reference(self) -> str:
         """A phrase that names what the head is compared with."""
         return f"the base without {self.without[:10]}" if self.without else "the base"
-
-
-class SpecifiedTest(Record):
-    """One frozen test of the test author's. `sentence` is the behaviour that it asks for, in the test author's words.
-
-    `shows` the issue: it fails on the base for the right reason. `guards`: it passes there, and has to keep passing.
-    """
-
-    __test__: ClassVar[bool] = False  # not a test class, whatever pytest makes of its name
-
-    id: str
-    sentence: str
-    role: Literal["shows", "guards"]
-    missing: str = ""
-    """The interface that the issue names and the base does not have, if that is why the test fails there."""
-    base_text: str = ""
-    """What the framework says about its failure on the base."""
-    head: Outcome = "not_run"
-    head_text: str = ""
-    withdrawn: bool = False
-    """True if its author withdrew it after an objection of the fixer."""
-    varies: bool = False
-    """Whether it uses a value that neither the issue nor the example has."""
-
-
-class Specification(Record):
-    """The test author's tests as they were frozen before the work began; the example, shown to the fixer, first.
-
-    `digest` covers files and ids. Without tests, `absent` says why there are none, as a sentence after a colon.
-    """
-
-    files: tuple[SourceText, ...] = ()
-    tests: tuple[SpecifiedTest, ...] = ()
-    digest: str = ""
-    example: str = ""
-    """The path of the file that contains only the example; empty if there is none."""
-    reported_passes: bool = False
-    """Whether the reporter's own example passes on the base; another test is shown to the fixer then."""
-    dropped: tuple[str, ...] = ()
-    """What was written and not kept, each with the reason."""
-    outdated: tuple[str, ...] = ()
-    """Existing tests that, by the author, pin what the issue calls wrong."""
-    absent: str = ""
-    base: Execution | None = None
-    """The tests' last execution on the base."""
-    runs: int = 0
-    """How often they were executed on the base, each time with the same results."""
-    model: str = ""
-    turns: int = 0
-    tokens: int = 0
-    cost: int = 0
-    """In micro-dollars."""
-    seconds: float = 0.0
-
-    @property
-    def held_back(self) -> tuple[SpecifiedTest, ...]:
-        """The tests that show the issue and that the fixer does not see, without withdrawn ones."""
-        hidden = self.tests[1 if self.example else 0 :]
-        return tuple(test for test in hidden if test.role == "shows" and not test.withdrawn)
-
-    @property
-    def selection(self) -> TestSelection:
-        files = (FileChange(path=file.path, mode="100644", content=file.text.encode()) for file in self.files)
-        return TestSelection(files=tuple(files), ids=tuple(test.id for test in self.tests))
-
-
-class Settlement(Record):
-    """What a third call decided when the fixer objected to failing specification tests."""
-
-    objection: str
-    kept: tuple[str, ...] = ()
-    withdrawn: tuple[str, ...] = ()
-    reason: str = ""
-
-
-class SpecificationResult(Specification):
-    """The frozen tests, executed on the head.
-
-    Of a second author's tests, which are written against a submitted change: `absent` says why there are none, and
-    tests that guard suffice. They can only make a verdict worse.
-    """
-
-    head_run: Execution | None = None
-    controls: tuple[Control, ...] = ()
-    settlement: Settlement | None = None
-
-    @property
-    def failing(self) -> tuple[SpecifiedTest, ...]:
-        """Those that do not pass on the head and were not withdrawn."""
-        return tuple(test for test in self.tests if test.head != "passed" and not test.withdrawn)
 
 
 class TestCount(Record):
@@ -237,12 +92,6 @@ class SuiteResult(Record):
     """The error for which most tests fail, as one line, if a whole suite fails in the same way."""
     other_failures: tuple[str, ...] = ()
     """The failing tests that do not share it."""
-    launched: bool = False
-    """Whether the harness's own launcher executed it, so that the tested code could not write the results."""
-    control: str = ""
-    """The test file beside which a test that always fails was put, and reported as failed; it is not counted."""
-    untrusted: str = ""
-    """If not empty, a sentence that says why its results are not believed; then there are none."""
 
 
 class ExistingTestChange(Record):
@@ -335,39 +184,18 @@ class GateResult(Record):
     details: tuple[str, ...] = ()
 
 
-CapRule = Literal[
-    "sources_changed",
-    "watches_tests",
-    "own_equality",
-    "literal_branches",
-    "keeps_state",
-    "shared_names",
-    "existing_tests_changed",
-    "left_to_framework",
-    "proposed_suite",
-]
-
-
-class Cap(Record):
-    """Something about the patch itself that limits the verdict, and where or why."""
-
-    rule: CapRule
-    findings: tuple[str, ...]
-
-
 class Facts(Record):
     """Everything that the harness found out about one submission."""
 
-    specification: SpecificationResult | None = None
-    """None if the task expects no red."""
-    second_tests: SpecificationResult | None = None
-    """The tests of a second author, who saw the change; None until one was asked."""
+    examples: PlanExamples | None = None
+    """The plan's examples, on base and change; None if the task changes no behaviour."""
+    review: Review | None = None
+    """A reviewer's counter-examples; None if none was asked yet."""
     reproduction: Reproduction | None = None
     suite: SuiteComparison | None = None
     gates: tuple[GateResult, ...] = ()
     rest: RestOfSuite | None = None
     """None if the verdict left nothing out, or if the rest is not to be run."""
-    caps: tuple[Cap, ...] = ()
     expects_red: bool = True
     """False for tasks that change no behaviour: there the suite is all that can be compared."""
     submission: int = 1
@@ -383,8 +211,6 @@ class Verification(Facts):
     reasons: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     """The names of the rules that kept the verdict from being better, the most serious first."""
-    controls: tuple[Control, ...] = ()
-    """Of the tests that the verdict rests on."""
 
 
 class BaselineResult(Record):
@@ -392,10 +218,10 @@ class BaselineResult(Record):
 
     suite: SuiteResult | None = None
     brief: str = ""
-    specification: Specification | None = None
-    """The independent test author's tests, or why there are none; None if nothing is to be red."""
-    second_tests: Specification | None = None
-    """The second author's tests, written against an earlier submission."""
+    examples: PlanExamples | None = None
+    """The plan's examples, or why there are none; None if the task changes no behaviour."""
+    review: Review | None = None
+    """The reviewer's examples, written against an earlier submission."""
 
 
 class RestOrder(Record):

@@ -223,13 +223,6 @@ class JobPage:
         found = self.result.verification if self.result else None
         red, suite = (found.reproduction, found.suite) if found else (None, None)
         rows = []
-        if found is not None and (frozen := found.specification) is not None and frozen.base is not None:
-            passing = sum(test.head == "passed" for test in frozen.tests)
-            failing = sum(test.role == "shows" for test in frozen.tests)
-            base_count = TestCount(passed=len(frozen.tests) - failing, failed=failing)
-            head_count = TestCount(passed=passing, failed=len(frozen.tests) - passing) if frozen.head_run else None
-            row = ("independent tests", frozen.base.command, frozen.base, frozen.head_run, base_count, head_count)
-            rows.append(VerificationRow(*row))
         if red is not None:
             rows.append(VerificationRow("reproduction", red.command, red.base, red.head))
         if suite is not None:

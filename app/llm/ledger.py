@@ -21,7 +21,7 @@ SHARE_USED_UP = "This attempt's share of the money is used."
 NOTHING = Usage()
 
 
-_ORDER: tuple[WorkKind, ...] = ("plan", "test", "code", "answer", "cheap")
+_ORDER: tuple[WorkKind, ...] = ("plan", "code", "review", "answer", "cheap")
 
 
 class Ledger(Protocol):

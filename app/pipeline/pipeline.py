@@ -1,7 +1,7 @@
 """The job's pipeline: plan, work, verify, publish; each step is stored as soon as it is done.
 
-plan ∥ specification tests ─► questions? ─► approval? ─► work ⇄ review ─► publish ─► Result
-suite on base ───────────────────────────────────────────────► note     ► needed here
+plan with examples ─► questions? ─► approval? ─► work ⇄ review ─► publish ─► Result
+suite on base ──────────────────────────────────► note     ► needed here
 """
 
 import asyncio
@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 from app.agent.base import Assignment, AssignmentAim, Runner, RunnerEnding, Submission
 from app.core.errors import ExitCode
+from app.core.examples import JudgedExample, PlanExamples
 from app.core.job import Job, JobResult, Journal, Progress, QuestionAnswers, WaitingForUser
 from app.core.model_usage import Totals
 from app.core.patch import FileStat, Patch
-from app.core.plan import Plan, render_plan
+from app.core.plan import Plan, render_plan, with_origin
 from app.core.record import Record
 from app.core.task import STRUCTURAL
 from app.core.verification import (
     BaselineResult,
     RestOfSuite,
-    Specification,
     VerifiedPatch,
 )
 from app.pipeline.attempts import (
@@ -34,11 +34,10 @@ from app.pipeline.attempts import (
     spent_in,
     try_until_proved,
 )
-from app.pipeline.planner import Answerer, Planner, resolve_questions
+from app.pipeline.planner import Answerer, Freeze, Planner, ProposedPlan, resolve_questions
 from app.pipeline.submission_verification import (
-    DecideObjection,
+    AskReviewer,
     SubmissionVerifier,
-    TestChange,
     VerifierPort,
 )
 from app.sandbox.base import Sandbox
@@ -58,10 +57,6 @@ class ApprovedPlan(Record):
     """The plan that a person approved, with their edits."""
 
     plan: Plan
-
-
-SpecifyStep = Callable[[str, Sequence[QuestionAnswers]], Awaitable[Specification]]
-"""(the calls' key, people's answers) → the independent test author's frozen tests; the work of one durable step."""
 
 
 LearnStep = Callable[[VerifiedPatch, Submission | None], Awaitable[str]]
@@ -87,7 +82,7 @@ class JobServices:
     plan: Planner
     """Makes the plan; it stores its own steps."""
     approve: Callable[[Plan], Awaitable[Plan]]
-    assignment: Callable[[Plan | None, Specification | None, Sequence[QuestionAnswers]], Assignment]
+    assignment: Callable[[Plan | None, PlanExamples | None, Sequence[QuestionAnswers]], Assignment]
     open_work: Callable[[str], Awaitable[Sandbox]]
     """Opens the work tree of that name, as it was left."""
     export: Callable[[Sandbox], Awaitable[Patch]]
@@ -96,10 +91,12 @@ class JobServices:
     verifier: VerifierPort
     publish: Callable[[Patch, str], Awaitable[PublishedChange]]
     totals: Callable[[], Totals]
-    specify: SpecifyStep
-    decide_objection: DecideObjection
-    test_change: TestChange | None
-    """None if no second author is wanted."""
+    freeze: Freeze
+    hide: Callable[[PlanExamples], PlanExamples]
+    """Marks the examples that the fixer has not seen."""
+    works_already: Callable[[PlanExamples], JudgedExample | None]
+    """The reporter's own example, if it prints today what it should."""
+    ask_reviewer: AskReviewer
     answer: Answerer
     learn: LearnStep
     count_changed_lines: Callable[[Patch], int]
@@ -123,8 +120,16 @@ async def solve(job: Job, services: JobServices, journal: Journal) -> JobResult:
     base = BaseSuite(services, journal)
     try:
         prepared = await _prepare(job, services, journal, base)
-        result = JobResult(exit_status="answered", plan=prepared.plan, model=job.model, notes=tuple(services.notes))
-        if job.plan_mode != "only":
+        result = JobResult(
+            exit_status="answered",
+            plan=prepared.plan,
+            examples=prepared.examples,
+            model=job.model,
+            notes=tuple(services.notes),
+        )
+        if prepared.works_already is not None:
+            result = _already_works(result, prepared.works_already)
+        elif job.plan_mode != "only":
             result = await _work(job, services, journal, result, prepared)
     finally:
         await base.cancel()
@@ -172,52 +177,67 @@ class PreparedWork(NamedTuple):
 
     plan: Plan | None
     base: BaseSuite
-    specification: Specification | None = None
+    examples: PlanExamples | None = None
     answers: Sequence[QuestionAnswers] = ()
+    works_already: JudgedExample | None = None
 
 
 async def _prepare(job: Job, services: JobServices, journal: Journal, base: BaseSuite) -> PreparedWork:
-    """The approved plan and the specification, made in parallel, while the suite runs on the base.
+    """The approved plan, with its examples as they ran on the base, while the suite runs there, too.
 
-    Each starts its first step before any of them waits, so that the journal has these in the same order each time.
+    Both start their first step before either waits, so that the journal has these in the same order each time.
     """
-    specify = partial(_specify, job, services, journal)
     planned = job.plan_mode == "none" or services.approved
     services.progress.report("state", "working" if planned else "planning")
     if job.plan_mode != "only":
         await services.set_up()  # nothing is paid for before this is known to be possible
     if job.plan_mode == "none":
         base.start()
-        return PreparedWork(None, base, await specify("specification", ()))
-    if job.plan_mode == "only":
-        plan = await services.plan(journal, ())
-        services.progress.report("plan", render_plan(plan))
-        return PreparedWork(plan, base)
+        absent = PlanExamples(absent="the job has no plan.") if job.expects_red else None
+        return PreparedWork(None, base, absent)
     planning = asyncio.ensure_future(services.plan(journal, ()))
-    base.start()
-    plan, specification = await asyncio.gather(planning, specify("specification", ()))
-    services.progress.report("plan", render_plan(plan))
+    if job.plan_mode != "only":
+        base.start()
+    proposed = await planning
+    services.progress.report("plan", render_plan(proposed.plan))
+    if job.plan_mode == "only":
+        return PreparedWork(proposed.plan, base, proposed.found if job.expects_red else None)
+    if already := services.works_already(proposed.found):
+        return PreparedWork(proposed.plan, base, proposed.found, works_already=already)
     answers: Sequence[QuestionAnswers] = ()
     if not job.plan_file:
-        plan, answers = await resolve_questions(plan, services.plan, services.answer, journal, services.progress)
-    if answers:  # people's later answers may change what the tests must require
-        specification = await specify("specification.answered", answers)
+        proposed, answers = await resolve_questions(
+            proposed, services.plan, services.answer, journal, services.progress
+        )
+    plan = proposed.plan
     if job.plan_mode == "approve":
         approval = await journal.step("approval", ApprovedPlan, partial(_approve, services, plan))
-        plan = approval.plan
-    return PreparedWork(plan, base, specification, answers)
-
-
-async def _specify(
-    job: Job, services: JobServices, journal: Journal, name: str, answers: Sequence[QuestionAnswers]
-) -> Specification | None:
-    """The independent test author's tests, frozen; None if nothing has to be red."""
+        plan = with_origin(approval.plan, plan.examples)
     if not job.expects_red:
-        return None
-    specification = await journal.step(name, Specification, partial(services.specify, name, answers))
-    frozen = f"{len(specification.tests)} independent tests are frozen"
-    services.progress.report("note", frozen if specification.tests else f"no independent tests: {specification.absent}")
-    return specification
+        return PreparedWork(plan, base, None, answers)
+    examples = await journal.step("examples", PlanExamples, partial(_examples, services, proposed, plan))
+    return PreparedWork(plan, base, examples, answers)
+
+
+async def _examples(services: JobServices, proposed: ProposedPlan, plan: Plan) -> PlanExamples:
+    """The plan's examples on the base; those that people changed are run again."""
+    found = proposed.found
+    if (plan.examples and plan.examples != proposed.plan.examples) or (not found.examples and plan.examples):
+        found = (await services.freeze(plan.examples, found.outdated))[0]
+        for refused in found.refused:
+            services.progress.report("warning", f"an example of the plan is not used: {refused}")
+    elif not plan.examples:
+        found = PlanExamples(absent=found.absent or "the plan has none.", outdated=found.outdated)
+    found = services.hide(found)
+    hidden = sum(one.hidden for one in found.examples)
+    services.progress.report("note", f"{len(found.examples)} examples, {hidden} of them hidden from the agent")
+    return found
+
+
+def _already_works(result: JobResult, example: JudgedExample) -> JobResult:
+    reason = "The reporter's own example prints today what the issue asks for, so nothing was changed."
+    summary = f"{example.behaviour}\n\n```\n{example.program.rstrip()}\n```\n\nprints\n\n```\n{example.stdout}\n```"
+    return result.model_copy(update={"exit_status": "already_works", "reason": reason, "summary": summary})
 
 
 async def _approve(services: JobServices, plan: Plan) -> ApprovedPlan:
@@ -273,14 +293,13 @@ async def _attempt(
             services.progress,
             partial(_known, prepared),
             no_reproduction_expected=not job.expects_red,
-            decide_objection=services.decide_objection,
-            test_change=services.test_change,
+            ask_reviewer=services.ask_reviewer,
             key_prefix=attempt.prefix,
             earlier_submissions=attempt.submissions,
         )
-        assignment = services.assignment(prepared.plan, prepared.specification, prepared.answers)
-        assignment = assignment.model_copy(update={"aim": _aim(job)})
-        assignment = assignment if attempt.number == 1 else assignment.for_next_attempt()
+        assignment = services.assignment(prepared.plan, prepared.examples, prepared.answers)
+        shown = prepared.examples is not None and bool(prepared.examples.examples)
+        assignment = assignment.model_copy(update={"aim": _aim(job), "has_examples": shown})
         runner = services.runner(sandbox, attempt, prepared.base.brief)
         ending = await _run_agent(runner, assignment, submission_verifier)
     finally:
@@ -305,7 +324,7 @@ async def _attempt(
 
 async def _known(prepared: PreparedWork) -> BaselineResult:
     """What a submission is compared with."""
-    return (await prepared.base.result()).model_copy(update={"specification": prepared.specification})
+    return (await prepared.base.result()).model_copy(update={"examples": prepared.examples})
 
 
 async def _run_agent(runner: Runner, assignment: Assignment, submission_verifier: SubmissionVerifier) -> RunnerEnding:

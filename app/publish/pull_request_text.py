@@ -43,6 +43,7 @@ from app.publish.verification_text import (
     red_to_green,
     verification_section,
 )
+from app.verify.verdict import examples_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,10 +243,9 @@ def banner(facts: PullRequestContent) -> str:
     verification = facts.verification
     found, suite = verification.reproduction, verification.suite
     numbers = []
-    if (specified := verification.specification) is not None and specified.tests:
-        passing = sum(test.head == "passed" for test in specified.tests)
-        independent = count(len(specified.tests), "independent test")
-        numbers.append(f"{passing:,} of {independent} {'passes' if passing == 1 else 'pass'}")
+    if examples := examples_of(verification):
+        holding = sum(one.holds for one in examples)
+        numbers.append(f"{holding:,} of {count(len(examples), 'example')} {'holds' if holding == 1 else 'hold'}")
     if red_to_green(found):
         numbers.append("reproduction 🔴 → 🟢")
     if suite and suite.base and suite.head and suite.base.count and suite.head.count:
@@ -287,13 +287,10 @@ def _plan(plan: Plan | None, caps: Caps) -> str:
         return ""
     parts = [f"**Steps**\n\n{bullets(plan.steps, caps, numbered=True)}"] if plan.steps else []
     sections = (
-        ("Likely causes", plan.hypotheses),
         ("Files to look at", plan.candidate_files),
         ("Questions", plan.questions),
     )
     parts += [f"**{title}**\n\n{bullets(items, caps)}" for title, items in sections if items]
-    commands = (("To reproduce", plan.reproduce), ("To verify", plan.verify))
-    parts += [f"**{title}:** {code_span(clip(text, caps.text))}" for title, text in commands if text.strip()]
     folded = details(f"The plan in {count(len(plan.steps), 'step')}", "\n\n".join(parts)) if parts else ""
     return paragraphs(inline(clip(plan.summary, caps.text)), folded)
 

@@ -4,18 +4,14 @@ the tests."""
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from app.core.model_usage import usd
+from app.core.examples import JudgedExample, ProgramRun
 from app.core.text import clip, count
 from app.core.verification import (
-    Control,
     Execution,
     FailureReason,
     GateResult,
-    Outcome,
     Reproduction,
     RestOfSuite,
-    Specification,
-    SpecificationResult,
     SuiteComparison,
     SuiteResult,
     TestCount,
@@ -34,25 +30,7 @@ from app.publish.markdown import (
     quoted,
     table,
 )
-from app.verify.verdict import CONTROLS
-
-LIMIT_OF_KNOWLEDGE = (
-    "No verdict can tell whether these tests match what the issue's author meant. That is for a reviewer to decide."
-)
-_BASE = {"shows": "🔴 fails", "guards": "🟢 passes"}
-_HEAD: dict[Outcome, str] = {
-    "passed": "🟢 passes",
-    "failed": "🔴 fails",
-    "error": "🔴 fails",
-    "skipped": "⚪ skipped",
-    "not_run": "⚪ not run",
-}
-_OUTCOMES = {
-    "held": "🟢 held",
-    "failed": "🔴 did not hold",
-    "not_applicable": "does not apply",
-    "not_run": "⚪ not run",
-}
+from app.verify.verdict import examples_of
 
 
 class Caps(NamedTuple):
@@ -63,132 +41,99 @@ class Caps(NamedTuple):
     text: int
 
 
-def effort(found: Specification) -> str:
-    """The author's number of calls, time and cost."""
-    cost = f"{usd(found.cost)}, " if found.cost else ""
-    return f"{count(found.turns, 'call')}, {found.tokens:,} tokens, {cost}{duration(found.seconds)}"
+TOLD = 3
+"""Examples in the open; the others are folded."""
 
 
-def _author(found: Specification) -> tuple[str, str]:
-    """The author's model, and what it took, each as it continues a sentence; empty if there is none."""
-    by = f"{code_span(clip(found.model, 100))}, " if found.model else ""
-    return by, f" ({effort(found)})" if found.turns else ""
+def example_table(facts: Verification, caps: Caps) -> str:
+    """The most telling examples: those that fail, then those that turn, the hidden ones first."""
+    examples = sorted(examples_of(facts), key=lambda one: (not one.fails, not one.turns, not one.hidden))
+    rows = [[_program(one), _printed(one.base), _printed(one.change)] for one in examples[:TOLD]]
+    return table(["Program", "Before", "After"], rows) if rows else ""
 
 
-def independent_tests(facts: Verification, caps: Caps) -> str:
-    """Who wrote the tests and when, their results on base and head, and any objection to them."""
-    found = facts.specification
-    if found is None:
+def _program(one: JudgedExample) -> str:
+    short = one.program.strip()
+    marks = {"reviewer": " (reviewer)", "person": " (written by a person)", "plan": ""}[one.origin]
+    text = f"{inline(one.behaviour)}{marks}"
+    return f"{text}<br>{code_cell(clip(short, 300))}" if short.count("\n") < 8 and len(short) <= 300 else text
+
+
+def _printed(runs: Sequence[ProgramRun]) -> str:
+    return code_cell(clip(printed_text(runs), 200))
+
+
+def printed_text(runs: Sequence[ProgramRun]) -> str:
+    """What a program printed, in a few words if it printed nothing."""
+    if not runs:
+        return "not run"
+    run = runs[0]
+    if run.problem:
+        return run.problem
+    if run.timed_out:
+        return f"did not end within {run.seconds:.0f} s"
+    text = run.stdout.rstrip()
+    last = run.stderr.rstrip().rpartition("\n")[2]
+    return text if text or not run.exit_code else f"{last or 'nothing'} (exit code {run.exit_code})"
+
+
+def all_examples(facts: Verification, caps: Caps) -> str:
+    """Every example whole, to be run again as copied."""
+    examples = examples_of(facts)
+    if not examples or not caps.output:
         return ""
-    by, spent = _author(found)
-    if not found.tests:
-        return f"**Independent tests:** {inline(found.absent)}{spent}"
-    written = (
-        f"**Independent tests:** a separate test author ({by}{effort(found)}) wrote them from the issue before the work"
-        f" started. They were run on the base {count(found.runs, 'time')} and then frozen"
-        f" ({code_span(found.digest[:12])})."
+    return details(f"All {count(len(examples), 'example')}", "\n\n".join(_whole(one, caps) for one in examples))
+
+
+def _whole(one: JudgedExample, caps: Caps) -> str:
+    state = "🔴" if one.fails else "🟢" if one.holds else "⚪"
+    seen = "hidden from the agent" if one.hidden else "the agent saw it" if one.origin != "reviewer" else "a reviewer's"
+    because = f"Because {inline(one.because.source)} says: {inline(clip(one.because.quote, 300))}" if one.quoted else ""
+    return paragraphs(
+        f"{state} **{inline(one.name)}.** {inline(clip(one.behaviour, caps.text))} ({seen}; {code_span(one.run)})",
+        because,
+        fenced(clip(one.program.rstrip(), caps.output)),
+        f"Expected:\n\n{fenced(clip(one.stdout.rstrip(), caps.output))}",
+        f"Before: {_printed(one.base)} · After: {_printed(one.change)}",
+        f"Disputed by the agent:\n\n{quoted(clip(one.disputed, caps.text))}" if one.disputed else "",
     )
-    shown = f" The agent that made the change saw {'the first' if found.example else 'none'} of them."
-    return paragraphs(written + shown, *_tests_of_author(found, caps, "independent tests"), LIMIT_OF_KNOWLEDGE)
 
 
-def second_tests(facts: Verification, caps: Caps) -> str:
-    """Who wrote tests against the submitted change, their results, and any objection to them."""
-    found = facts.second_tests
-    if found is None:
+def about_review(facts: Verification) -> str:
+    review = facts.review
+    if review is None:
         return ""
-    by, spent = _author(found)
-    if not found.tests:
-        return f"**Tests against the change:** none. {inline(found.absent[:1].upper() + found.absent[1:])}{spent}"
-    written = (
-        f"**Tests against the change:** a second author ({by}{effort(found)}) was shown a submitted change and wrote"
-        " more tests that it might fail. They can only make the verdict worse."
-    )
-    rows, *more = _tests_of_author(found, caps, "additional tests")
-    if not found.failing:
-        passing = sum(test.head == "passed" for test in found.tests)
-        rows = details(f"{passing} of {count(len(found.tests), 'test')} passed on the head", rows)
-    return paragraphs(written, rows, *more)
-
-
-def _tests_of_author(found: SpecificationResult, caps: Caps, name: str) -> Iterator[str]:
-    """Each test's sentence with its results, what was argued, how tests failed, and their code."""
-    rows = [
-        [
-            cell(clip(test.sentence, caps.text)),
-            _BASE[test.role],
-            _HEAD[test.head] + (", withdrawn" if test.withdrawn else ""),
-            code_cell(clip(test.id, 200)),
-        ]
-        for test in found.tests[: caps.items]
-    ]
-    more = len(found.tests) - len(rows)
-    failures = [
-        f"{code_span(clip(test.id, 200))} on the {side}:\n\n{fenced(clip(text, caps.output))}"
-        for test in found.tests[: caps.items]
-        for side, text in (("base", test.base_text), ("head", test.head_text))
-        if text and caps.output
-    ]
-    sources = [f"{code_span(clip(file.path, 200))}\n\n{fenced(clip(file.text, caps.output))}" for file in found.files]
-    yield table(["Requirement", "Base", "Head", "Test"], rows)
-    yield f"and {more:,} more." if more > 0 else ""
-    yield from _objections(found, caps)
-    yield details(f"How the {name} failed", "\n\n".join(failures)) if failures else ""
-    yield details(f"The {name}' code", "\n\n".join(sources)) if caps.output else ""
-
-
-def _objections(found: SpecificationResult, caps: Caps) -> Iterator[str]:
-    if found.settlement is not None:
-        decided = found.settlement
-        objection, reason = (quoted(clip(text, caps.text)) for text in (decided.objection, decided.reason))
-        yield f"The agent that made the change objected to failing tests:\n\n{objection}"
-        withdrawn, kept = count(len(decided.withdrawn), "test"), len(decided.kept)
-        yield (
-            "A third model call reviewed the issue, the tests and their failures. It withdrew"
-            f" {withdrawn} and upheld {kept}. Its reason:\n\n{reason}"
-        )
-    if found.dropped:
-        listed = [f"- {inline(clip(reason, caps.text))}" for reason in found.dropped[: caps.items]]
-        yield details(f"{count(len(found.dropped), 'test')} discarded", "\n".join(listed))
-
-
-def control_table(controls: tuple[Control, ...]) -> str:
-    """The checks that make red and green trustworthy."""
-    if not controls:
-        return ""
-    rows = [
-        [CONTROLS[each.name].strip("“”"), _OUTCOMES[each.outcome], cell(clip(each.detail, 300))] for each in controls
-    ]
-    failed = any(control.outcome == "failed" for control in controls)
-    held = sum(control.outcome == "held" for control in controls)
-    text = table(["Control", "Outcome", ""], rows)
-    return text if failed else details(f"Controls of these runs: {held} of {len(controls)} held, none failed", text)
+    if not review.answered:
+        return f"No reviewer: {inline(review.absent)}"
+    if not review.examples:
+        return f"A reviewer looked for counter-examples and wrote none: {inline(clip(review.nothing, 300))}"
+    holding = sum(one.holds for one in review.examples)
+    return f"A reviewer wrote {count(len(review.examples), 'counter-example')}; {holding} of them hold."
 
 
 MEANING: dict[Verdict, str] = {
-    "proved": "Tests that an independent test author wrote from the issue fail without this change and pass with it, "
-    "and the test suite has no new failures.",
-    "tested": "Tests fail without this change and pass with it, but something that “proved” requires is missing; "
-    "see below.",
+    "proved": "Examples from the issue that the agent had not seen print what they should, a reviewer found nothing "
+    "against it, and the test suite has no new failures.",
+    "tested": "Examples or tests fail without this change and pass with it, but something that “proved” requires is "
+    "missing; see below.",
     "unproved": "Nothing that was run shows that this change works. Review it with care.",
     "broken": "At least one check failed. The change is shown as it is.",
 }
 LEGEND = details(
     "What the verdicts mean",
     "| Verdict | Meaning |\n| --- | --- |\n"
-    "| Proved | Tests that an independent test author wrote from the issue fail on the base and pass with the change. "
-    "The suite has no new failures, and no control failed. Base and head ran under the same conditions, and altered "
-    "copies of the tests fail; other controls may not have been run, and are listed then. |\n"
-    "| Tested | Independent tests or the agent's own fail on the base and pass with the change, under the same "
-    "controls, but something that “proved” requires is missing; or, for tasks that should not change behaviour, the "
-    "suite has no new failures. |\n"
+    "| Proved | A small program whose output was written down from the issue before the work, and that the agent did "
+    "not see, prints something else on the base and exactly that with the change; so do all others, a reviewer's "
+    "included. The suite has no new failures. |\n"
+    "| Tested | An example or the agent's own test turns, but something that “proved” requires is missing; or, for "
+    "tasks that should not change behaviour, the suite has no new failures. |\n"
     "| Unproved | Less evidence than that, and nothing contradicts the change. |\n"
     "| Broken | At least one check failed. |\n\n"
     "agent-fix computes the verdict from what it runs in its own sandbox. Nothing that a model says counts. The "
     "repository's CI is separate and reports under *Checks*; if it has not run, `/agent ci` starts it.",
 )
 _TESTED = {
-    "own": "The tests that came with this change fail without it and pass with it; no independent test proves it.",
+    "own": "The tests that came with this change fail without it and pass with it; no hidden example proves it.",
     "suite": "This task changes no behaviour, and the test suite has no new failures.",
     "guards": "The new tests fail without the fix and pass with it.",
 }
@@ -229,11 +174,11 @@ def verification_section(facts: Verification, base: str, head: str, caps: Caps) 
     return paragraphs(
         bullets(facts.reasons, caps),
         about_rest(facts.rest),
+        example_table(facts, caps),
+        about_review(facts),
+        all_examples(facts, caps),
         _table(facts, base, head, caps),
-        independent_tests(facts, caps),
-        second_tests(facts, caps),
         _origin(facts.reproduction, caps),
-        control_table(facts.controls),
         submissions if facts.submission > 1 else "",
         *_tests(facts.suite, caps),
         *_tests_of_rest(facts.rest, caps),
@@ -269,10 +214,6 @@ def _more(total: int, caps: Caps) -> list[str]:
 
 def _table(facts: Verification, base: str, head: str, caps: Caps) -> str:
     rows = []
-    for name, found in (("Independent tests", facts.specification), ("Tests against the change", facts.second_tests)):
-        if found is not None and found.tests and found.base is not None:
-            sides = [_specified(found.base, 0), _specified(found.head_run, len(found.failing))]
-            rows.append([name, *sides, code_cell(clip(found.base.command, min(caps.text, 200)))])
     if (shown := facts.reproduction) is not None:
         without = f"<br>base without {code_span(shown.without[:10])}" if shown.without else ""
         sides = [_reproduced(shown.base, shown.on_base) + without, _reproduced(shown.head, shown.on_head)]
@@ -305,13 +246,6 @@ def _counted(counted: TestCount, *, is_worse: bool = False) -> str:
 def _numbers(counted: TestCount) -> str:
     numbers = [(counted.failed, "failed"), (counted.passed, "passed"), (counted.skipped, "skipped")]
     return ", ".join(f"{number:,} {name}" for number, name in numbers if number) or "no tests"
-
-
-def _specified(execution: Execution | None, failing: int) -> str:
-    """The frozen tests on the base, where they must fail, or on the head."""
-    if execution is None:
-        return _REDNESS["not_run"]
-    return f"{'🔴 fails' if execution.exit_code or failing else '🟢 passes'}<br>{_ending(execution)}"
 
 
 def _reproduced(execution: Execution | None, outcome: FailureReason) -> str:
@@ -360,9 +294,6 @@ def _tests(suite: SuiteComparison | None, caps: Caps) -> Iterator[str]:
     yield _titled_tests(suite.newly_failing, "newly failing", "🔴", caps)
     yield _titled_tests(suite.missing, "passed on the base and did not run on the head", "🔴", caps)
     yield _titled_tests(suite.fixed, "fixed", "🟢", caps)
-    if suite.head is not None and suite.head.untrusted:
-        why = inline(clip(suite.head.untrusted, caps.text))
-        yield f"🔴 The suite's results on the head are not trusted: {why}"
     for one in suite.changed_tests[: caps.items]:
         why_changed = [f"{count(len(one.failing), 'test')} would fail without its change"] if one.failing else []
         why_changed += [f"{count(len(one.removed), 'test')} removed or renamed"] if one.removed else []
@@ -418,8 +349,6 @@ def _tests_of_rest(rest: RestOfSuite | None, caps: Caps) -> Iterator[str]:
 def _not_run(facts: Verification, caps: Caps) -> str:
     """What a reader might expect to have been run, but was not."""
     sentences = []
-    if facts.reproduction is None:
-        sentences.append("Reproduction: none was submitted.")
     if facts.suite is None:
         sentences.append("The test suite: no result.")
     elif facts.suite.not_run:
@@ -451,10 +380,8 @@ def _gates(gates: Sequence[GateResult], caps: Caps) -> str:
 def _outputs(facts: Verification, caps: Caps) -> Iterator[str]:
     """Outputs of what failed; of what passed only if the verdict leaves it to the reader to judge them."""
     doubtful = facts.verdict in {"unproved", "broken"}
-    found, suite, specified = facts.reproduction, facts.suite, facts.specification
+    found, suite = facts.reproduction, facts.suite
     executions = (
-        ("Output of the independent tests on the base", specified.base if specified else None),
-        ("Output of the independent tests on the head", specified.head_run if specified else None),
         ("Output of the reproduction on the base", found.base if found else None),
         ("Output of the reproduction on the head", found.head if found else None),
         ("Output of the test suite on the base", suite.base.execution if suite and suite.base else None),

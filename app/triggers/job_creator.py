@@ -255,7 +255,7 @@ class JobDraft:
             notes.append(
                 f"The operator of this server decides {', '.join(overruled)}; the repository's file has no say."
             )
-        return [*notes, *prompt_context.notes]
+        return [*notes, *self.config.gone, *prompt_context.notes]
 
 
 def as_before(request: JobRequest, former: Job) -> JobRequest:

@@ -4,10 +4,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from app.core.examples import JudgedExample
 from app.core.text import listed
-from app.core.verification import Execution, Facts, Reproduction, SuiteComparison, SuiteResult, Verification
+from app.core.verification import Execution, Reproduction, SuiteComparison, SuiteResult, Verification
+from app.verify.examples.checks import did
 from app.verify.suite import could_not_start
-from app.verify.verdict import facts_of, specification_supports_change, with_verdict
+from app.verify.verdict import examples_of
 
 ADVICE: Final[Mapping[str, str]] = {
     "size": "Remove what the task does not need: generated files, formatting, copies.",
@@ -71,70 +73,53 @@ def _telling(output: str) -> str:
 
 
 def feedback(verification: Verification) -> str:
-    """The facts that contradict the patch, at most 4,000 characters, without praise.
+    """The facts that contradict the change, at most 4,000 characters, without praise.
 
-    Of the tests of both authors only the sentences of failing ones: no code, names or output.
+    Of hidden examples only the sentence: no program and no output.
     """
     if verification.verdict == "proved":
-        return "Verified: the independent tests fail on the base and pass now; the suite has no new failures."
+        return "Verified: the hidden examples print what was expected; the suite has no new failures."
     found = verification.reproduction
     sections = [
         f"Verdict: {verification.verdict}.",
-        *_specification(verification),
-        *(f"- {reason[:_COMMAND]}" for reason in _reasons(verification)),
+        *_examples(verification),
+        *(f"- {reason[:_COMMAND]}" for reason in verification.reasons if not _is_about_examples(reason, verification)),
         *_gates(verification),
-        *(_reproduction(found) if (verification.expects_red and not _shown(verification)) or found else ()),
+        *(_reproduction(found) if found else ()),
         *_suite(verification.suite),
     ]
     text = "\n".join(section for section in sections if section)
     return text if len(text) <= MAX_FEEDBACK else text[: MAX_FEEDBACK - 30].rstrip() + "\n… (truncated)"
 
 
-def _specification(verification: Verification) -> Iterable[str]:
-    for found, titles in ((verification.specification, _ROLES), (verification.second_tests, _SECOND_ROLES)):
-        if found is None:
-            continue
-        for role, title in titles.items():
-            if failing := [test.sentence for test in found.failing if test.role == role]:
-                yield "\n".join([title, *(f"  - {sentence}" for sentence in failing)])
-        if found.failing:
-            yield _OBJECTED if found.settlement else _OBJECT
+def _examples(verification: Verification) -> Iterable[str]:
+    failing = [one for one in examples_of(verification) if one.fails and not one.disputed]
+    seen = verification.examples.shown if verification.examples is not None else None
+    for title, examples in (
+        ("Examples from the issue print something else than expected:", [one for one in failing if not _asked(one)]),
+        ("A reviewer's counter-examples print something else than expected:", [one for one in failing if _asked(one)]),
+    ):
+        if examples:
+            yield title
+        for one in examples:
+            known = seen is not None and one.name == seen.name
+            yield f"  {one.name}. {one.behaviour}{f' It {did(one.change, one)}.' if known else ''}"
+    if failing:
+        yield _OBJECT
 
 
-_ROLES = {
-    "shows": "Independent tests, written from the issue before you started, still fail. They require:",
-    "guards": "Your change broke behaviour that independent tests require to keep working:",
-}
-_SECOND_ROLES = {
-    "shows": "A reviewer of your change wrote tests from the issue that fail on it, as they fail on the base."
-    " They require:",
-    "guards": "A reviewer of your change wrote tests of behaviour that it broke:",
-}
+def _asked(example: JudgedExample) -> bool:
+    return example.origin == "reviewer"
+
+
+def _is_about_examples(reason: str, verification: Verification) -> bool:
+    return any(one.behaviour in reason for one in examples_of(verification) if one.fails)
+
+
 _OBJECT = (
-    "You cannot see these tests. Fix this behaviour. If a requirement contradicts the issue, submit with an `objection`"
-    " that says which one and why. You can object once."
+    "You do not see the programs of most of these. Fix this behaviour. If the issue does not ask for one, submit with"
+    " `objections` that name it and say why: people then decide, and the change is at best `tested`."
 )
-_OBJECTED = "Your objection was reviewed and rejected: these requirements stand."
-
-
-def _reasons(verification: Verification) -> tuple[str, ...]:
-    """The verdict's reasons, without the independent tests and the details of their controls."""
-    found = verification.specification
-    if found is None:
-        return verification.reasons
-    bare_facts = facts_of(verification)
-    sentences: list[str] = []
-    for name, tests in (("specification", found), ("second_tests", verification.second_tests)):
-        if tests is not None:
-            bare = tuple(control.model_copy(update={"detail": ""}) for control in tests.controls)
-            bare_facts[name] = tests.model_copy(update={"controls": bare})
-            sentences += [test.sentence for test in tests.failing]
-    bare_verdict = with_verdict(Facts(**bare_facts))
-    return tuple(reason for reason in bare_verdict.reasons if not any(sentence in reason for sentence in sentences))
-
-
-def _shown(verification: Verification) -> bool:
-    return verification.specification is not None and specification_supports_change(verification.specification)
 
 
 def _gates(verification: Verification) -> Iterable[str]:
@@ -146,10 +131,7 @@ def _gates(verification: Verification) -> Iterable[str]:
                 yield f"  → {advice}"
 
 
-def _reproduction(reproduction: Reproduction | None) -> Iterable[str]:
-    if reproduction is None:
-        yield "Submit a reproduction (best a new test): a command that fails without your change and passes with it."
-        return
+def _reproduction(reproduction: Reproduction) -> Iterable[str]:
     if reproduction.on_head == "not_run":
         return
     base = reproduction.reference.removeprefix("the ")

@@ -131,7 +131,7 @@ def _with_reporter(name: str, report: str) -> str:
     old = name in ("jest", "mocha")
     needed = ["const fs = require('fs');"] if old else ["import fs from 'fs';", "import { inspect } from 'util';"]
     between = " " if name == "mocha" else " > "
-    texts = [(_LAUNCHER / "reporters" / file).read_text("utf-8") for file in ("text.js", "lines.js", f"{name}.js")]
+    texts = [(_OURS / file).read_text("utf-8") for file in ("text.js", "lines.js", f"{name}.js")]
     known = f'const destination = {json.dumps(report)}, between = {json.dumps(between)}, root = "'
     text = "\n".join(['";', *texts])
     words = (shlex.quote("\n".join([*needed, known])), '"$PWD"', shlex.quote(text))
@@ -140,7 +140,7 @@ def _with_reporter(name: str, report: str) -> str:
 
 def _with_plugin(report: str, parallel: str) -> str:
     """Writes our plugin of pytest beside the report, and asks for it, as shell commands."""
-    text = (_LAUNCHER / "report_lines.py").read_text("utf-8")
+    text = (_OURS / "report_lines.py").read_text("utf-8")
     place = f"{report}.d"
     found = f'PYTHONPATH="{place}${{PYTHONPATH:+:$PYTHONPATH}}" PYTEST_ADDOPTS="$PYTEST_ADDOPTS -p agent_fix_report"'
     variables = f"AGENT_FIX_REPORT={report} AGENT_FIX_PARALLEL={shlex.quote(parallel)}"
@@ -250,7 +250,7 @@ def _maven_targets(suite: SuiteCommand, only: Iterable[str]) -> list[str]:
     return [f"-Dtest={','.join(dict.fromkeys(chosen))}"] if chosen and all(chosen) else []
 
 
-_LAUNCHER = Path(__file__).with_name("launcher")
+_OURS = Path(__file__).with_name("reporters")
 _REPORTERS = ("node", "jest", "vitest", "mocha")
 _STARTING = frozenset({*_REPORTERS, "other"})
 _PRELOAD = r"""

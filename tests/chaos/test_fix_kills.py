@@ -220,8 +220,8 @@ def test_an_endpoint_is_asked_once_for_each_answer(tmp_path: Path, failpoint: st
     lost = lost_calls(cli_job)
     assert set(lost) <= (LOST if failpoint in WHILE_PLANNING else set())
     # A call that was lost may not have reached the endpoint before the kill.
-    assert 0 <= len(endpoint.requests) - len(replies()) <= lost.count(("plan", "lost"))
-    assert 0 <= len(endpoint.author_requests) - 1 <= lost.count(("specification.1", "lost"))
+    assert 0 <= len(endpoint.requests) - len(replies()) <= lost.count(("plan.1", "lost"))
+    assert 0 <= len(endpoint.review_requests) - 1 <= lost.count(("review.1", "lost"))
 
 
 def test_a_call_in_flight_at_the_kill_is_counted_as_lost(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tests.support.console import Console
 from tests.support.conversation_model import ConversationModel
 from tests.support.e2e_server import Story, chosen, run_stories, running_e2e_server
 from tests.support.emulate.github import EmulatedGitHub, emulated_github
-from tests.support.sample_project import specifies, think
+from tests.support.sample_project import think
 
 
 @pytest.fixture(scope="module")
@@ -48,5 +48,4 @@ def github() -> Iterator[EmulatedGitHub]:
 @pytest.fixture(scope="module")
 def model() -> Iterator[ConversationModel]:
     with ConversationModel(think) as model:
-        model.author = specifies
         yield model

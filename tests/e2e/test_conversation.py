@@ -9,7 +9,7 @@ import pytest
 from tests.support.conversation_model import ConversationModel
 from tests.support.emulate.github import EmulatedGitHub, Repository
 from tests.support.emulate.person import InlineComment
-from tests.support.sample_project import ISSUE, MONEY, PROJECT, specifies, think
+from tests.support.sample_project import ISSUE, MONEY, PROJECT, think
 from tests.support.server_process import Server, running_server
 
 pytestmark = [pytest.mark.xdist_group("emulate"), pytest.mark.timeout(300)]
@@ -23,7 +23,6 @@ def repository(github: EmulatedGitHub) -> Repository:
 @pytest.fixture
 def server(github: EmulatedGitHub, tmp_path: Path) -> Iterator[Server]:
     with ConversationModel(think) as model:
-        model.author = specifies
         environment = {
             "AGENT_FIX_APP_ID": str(github.app_id),
             "AGENT_FIX_PRIVATE_KEY": github.private_key,

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.support import wallet_project
 from tests.support.console import Console
 from tests.support.conversation_model import ConversationModel, ModelQuestion, planned, submitted
-from tests.support.openai_endpoint import OpenAIEndpoint, Reply, answer, error, specified
+from tests.support.openai_endpoint import OpenAIEndpoint, Reply, answer, error
 
 CONFIG = """\
 model: {code: openai/code, plan: hosted_vllm/planner}
@@ -22,7 +22,11 @@ ONE = (120 - 64) * 10 + 64 * 1 + 30 * 100
 
 def think(asked: ModelQuestion) -> Reply:
     if asked.body["model"] == "planner":
-        return planned("The remainder of the division is dropped.", "Give it to the first people.")
+        return planned(
+            "The remainder of the division is dropped.",
+            "Give it to the first people.",
+            examples=wallet_project.EXAMPLES,
+        )
     return submitted(wallet_project.SUMMARY, wallet_project.REPRODUCTION)
 
 
@@ -36,7 +40,6 @@ def test_each_models_calls_and_cost_are_shown(tmp_path: Path) -> None:
     )
     broke = error(429, "You exceeded your current quota.", code="insufficient_quota")
     with OpenAIEndpoint([work, broke]) as code, ConversationModel(think) as others:
-        others.author = lambda _: specified(wallet_project.SPECIFICATION, *wallet_project.SPECIFIED)
         own = {"OPENAI_API_BASE": code.url, "HOSTED_VLLM_API_BASE": others.url}
         console = Console(tmp_path, {**own, "AGENT_FIX_PRICES": str(tmp_path / "prices.yml")})
         done = console.fix(repository, wallet_project.ISSUE)
@@ -45,10 +48,10 @@ def test_each_models_calls_and_cost_are_shown(tmp_path: Path) -> None:
     note = "1 of 5 answers came from `hosted_vllm/stand-in`, because `openai/code` had no credit left."
     assert note in told.partition("## Notes")[2]
     fallback = "`hosted_vllm/stand-in` (code as a fallback)"
-    models = f"models `hosted_vllm/planner` (plan and test), `openai/code` (code), {fallback}"
+    models = f"models `hosted_vllm/planner` (plan), `openai/code` (code), {fallback}"
     assert models in told
     assert done.job["verification"]["verdict"] == "proved"
     assert done.job["usage"]["cost"] == ONE - 3 * (-ONE // 10) - (-ONE // 5)
     assert [request.body["model"] for request in code.requests] == ["code", "code"], "a full account is asked once"
     assert [request.body["model"] for request in others.requests] == ["planner", "stand-in"]
-    assert [request.body["model"] for request in others.author_requests] == ["planner", "planner"], "as plans are"
+    assert [request.body["model"] for request in code.review_requests] == []

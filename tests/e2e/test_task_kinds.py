@@ -21,6 +21,7 @@ from tests.support.memory_journal import Died, MemoryJournal
 from tests.support.recorded_answers import RecordedAnswers, write
 from tests.support.recorded_progress import ListProgress
 from tests.support.repositories import commit_files, git, make_repository
+from tests.support.written_examples import example
 
 WRONG = "def double(number):\n    return number * number\n"
 RIGHT = "def double(number):\n    return number + number\n"
@@ -35,11 +36,12 @@ PROMPTS = {
 }
 COMMAND = "python3 -m unittest test_maths"
 WATCHING = f"import sys\n\nTESTING = 'unittest' in sys.modules\n\n\n{RIGHT}"
-SPECIFICATION = {
-    "test_spec_example.py": TEST.replace("TestDouble", "Example").replace("2), 4", "3), 6"),
-    "test_spec_more.py": TEST.replace("TestDouble", "More").replace("2), 4", "-5), -10"),
-}
-SPECIFIED = ("test_spec_example.Example.test_two", "test_spec_more.More.test_two")
+_QUOTE = "double(3) is 9 and should be 6"
+_IMPORTS = "from maths import double"
+EXAMPLES = (
+    example("double(3)", "6", "The reported number is doubled.", _QUOTE, _IMPORTS),
+    example("double(-512)", "-1024", "So is a negative one.", _QUOTE, _IMPORTS),
+)
 
 
 class Site:
@@ -126,15 +128,15 @@ def test_an_impossible_request_is_refused(site: Site, options: dict[str, object]
 
 
 def attempts() -> RecordedAnswers:
-    """The first looks at what executes it and is tested at best, the second mends it."""
-    recording = RecordedAnswers().specify(SPECIFICATION, *SPECIFIED).turn("Watch.", write("maths.py", WATCHING))
+    """The first changes nothing that was asked for, the second mends it."""
+    recording = RecordedAnswers().plan(examples=EXAMPLES).turn("Watch.", write("maths.py", WATCHING))
     recording = recording.submit("Watched.", COMMAND).submit("Watched.", COMMAND).attempt(2)
     recording = recording.turn("Mend.", write("maths.py", RIGHT), write("test_maths.py", MORE))
     return recording.submit("Mended.", COMMAND)
 
 
 async def test_the_first_that_is_proved_ends_the_attempts_and_a_crash_repeats_none(site: Site) -> None:
-    site.sit_down(attempts(), "Doubling squares\n", attempts=3)
+    site.sit_down(attempts(), f"Doubling squares\n\n{_QUOTE}\n", attempts=3, plan_mode="auto")
     journal = MemoryJournal(die_at="attempt.2.turn.1.act")
     with pytest.raises(Died):
         await site.harness.work(journal)

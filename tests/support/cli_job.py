@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.support.openai_endpoint import Reply, answer
 from tests.support.repositories import commit_files, git, make_repository
+from tests.support.written_examples import example
 
 PROGRAM = Path(sys.executable).with_name("agent-fix")
 TIMEOUT = 120.0
@@ -33,11 +34,8 @@ PROJECT = {
 ISSUE = "# split loses cents\n\n`split(100, 3)` gives `[33, 33, 33]`: one cent is lost.\n"
 PLAN = {
     "summary": "split drops the remainder",
-    "hypotheses": ["integer division"],
-    "candidate_files": ["money.py"],
+    "files": ["money.py"],
     "steps": ["give the remainder to the first people"],
-    "reproduce": "python3 -m unittest tests.test_money",
-    "verify": "python3 -m unittest",
 }
 FIXED = "    extra = total - share * people\n    return [share + 1] * extra + [share] * (people - extra)\n"
 TESTED = "25, 25, 25, 25])\n\n    def test_remainder(self):\n        self.assertEqual(split(100, 3), [34, 33, 33])\n"
@@ -65,45 +63,19 @@ def submit(reproduction: str = "python3 -m unittest tests.test_money.TestSplit.t
     return "submit", {"summary": "Give the remainder to the first people.", "reproduction": reproduction}
 
 
-SPECIFICATION = {
-    "tests/test_spec_example.py": (
-        "import unittest\n\nfrom money import split\n\n\n"
-        "class Example(unittest.TestCase):\n"
-        "    def test_reported(self):\n        self.assertEqual(sum(split(100, 3)), 100)\n"
-    ),
-    "tests/test_spec_more.py": (
-        "import unittest\n\nfrom money import split\n\n\n"
-        "class More(unittest.TestCase):\n"
-        "    def test_no_cent_is_lost(self):\n        self.assertEqual(sum(split(1000, 7)), 1000)\n\n"
-        "    def test_shares_are_alike(self):\n        self.assertEqual(sorted(split(5, 3)), [1, 2, 2])\n\n"
-        "    def test_one_person_gets_everything(self):\n        self.assertEqual(split(7, 1), [7])\n"
-    ),
-}
-SPECIFIED_NAMES = ("no_cent_is_lost", "shares_are_alike", "one_person_gets_everything")
-SPECIFIED = (
-    "tests.test_spec_example.Example.test_reported",
-    *(f"tests.test_spec_more.More.test_{name}" for name in SPECIFIED_NAMES),
+_QUOTE = "one cent is lost"
+_IMPORTS = "from money import split"
+EXAMPLES = (
+    example("split(100, 3)", "[34, 33, 33]", "No cent of the reported sum is lost.", _QUOTE, _IMPORTS),
+    example("sum(split(1000, 7))", "1000", "Shares of any sum come to that sum.", _QUOTE, _IMPORTS),
+    example("sorted(split(56, 11))", "[5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 6]", "Shares are alike.", _QUOTE, _IMPORTS),
+    example("split(707, 1)", "[707]", "One person gets everything.", imports=_IMPORTS),
 )
-
-
-SECOND_FILE: Mapping[str, str] = {
-    "tests/test_second.py": (
-        "import unittest\n\nfrom money import split\n\n\n"
-        "class Second(unittest.TestCase):\n"
-        "    def test_more_people(self):\n        self.assertEqual(split(2, 3), [1, 1, 0])\n"
-    )
-}
-SECOND_TESTS = ("tests.test_second.Second.test_more_people",)
-
-
-def specify(files: Mapping[str, str] = SPECIFICATION, tests: Sequence[str] = SPECIFIED) -> Call:
-    handed_in = [{"path": path, "content": text} for path, text in files.items()]
-    return "specify", {"files": handed_in, "tests": list(tests)}
+COUNTER = example("split(2, 3)", "[1, 1, 0]", "More people than cents get a cent each.", _QUOTE, _IMPORTS)
 
 
 ANSWERS = (
-    ScriptedReplies("plan", json.dumps(PLAN)),
-    ScriptedReplies("specification.1", "Two files.", [specify()]),
+    ScriptedReplies("plan.1", "", [("plan", {"examples": EXAMPLES, **PLAN})]),
     ScriptedReplies("turn.1", "Look.", [("view", {"path": "money.py"}), bash("cat CHANGES.txt")]),
     ScriptedReplies(
         "turn.2",
@@ -118,7 +90,7 @@ ANSWERS = (
     ),
     ScriptedReplies("turn.4", "Test.", [bash("python3 -m unittest discover")]),
     ScriptedReplies("turn.5", "Submit.", [submit()]),
-    ScriptedReplies("second_tests.1", "One file.", [specify(SECOND_FILE, SECOND_TESTS)]),
+    ScriptedReplies("review.1", "", [("counter", {"examples": [COUNTER]})]),
 )
 """Turn 3 is not to be done twice: it appends."""
 
@@ -129,11 +101,11 @@ def with_turn(key: str, *calls: Call) -> tuple[ScriptedReplies, ...]:
 
 
 def replies(answers: Sequence[ScriptedReplies] = ANSWERS) -> list[Reply]:
-    """The answers as an endpoint sends them, but for the author's, who is asked at any time."""
+    """The answers as an endpoint sends them, but for the reviewer's."""
     return [
         answer(said.content, tools=[(c["id"], c["name"], c["arguments"]) for c in _calls(said)])
         for said in answers
-        if not said.key.startswith(("specification", "second_tests"))
+        if not said.key.startswith("review")
     ]
 
 

@@ -1,7 +1,7 @@
 """A model behind a real endpoint that reads its requests, so that one script serves a whole conversation."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,12 +30,12 @@ class ModelQuestion:
     @property
     def turn(self) -> int:
         """1 for the first answer of a conversation, and again for the first after its plan."""
-        planned = [number for number, (_, text) in enumerate(self.texts) if text.startswith("Now do the work.")]
+        planned = [number for number, (_, text) in enumerate(self.texts) if _WORK in text]
         return sum(role == "assistant" for role, _ in self.texts[planned[0] if planned else 0 :]) + 1
 
     @property
     def wants_a_plan(self) -> bool:
-        return any(words in self.texts[-1][1] for words in ("with one JSON object", "Make the plan anew"))
+        return "# How to plan" in self.brief and not self.says(_WORK)
 
     def says(self, words: str) -> bool:
         return any(words in text for _, text in self.texts)
@@ -53,17 +53,15 @@ class ConversationModel(OpenAIEndpoint):
         return self._think(ModelQuestion(received.body))
 
 
-def planned(summary: str, *steps: str, questions: tuple[str, ...] = ()) -> Reply:
-    plan = {
-        "summary": summary,
-        "hypotheses": [],
-        "candidate_files": [],
-        "steps": list(steps),
-        "reproduce": "",
-        "verify": "",
-        "questions": list(questions),
-    }
-    return answer(json.dumps(plan))
+_WORK = "Now do the work."
+
+
+def planned(
+    summary: str, *steps: str, questions: tuple[str, ...] = (), examples: Sequence[Mapping[str, Any]] = ()
+) -> Reply:
+    """A plan; without examples it is written as text, which is taken at once."""
+    plan: dict[str, Any] = {"summary": summary, "files": [], "steps": list(steps), "questions": list(questions)}
+    return called(("plan", {"examples": list(examples), **plan})) if examples else answer(json.dumps(plan))
 
 
 def called(*calls: tuple[str, dict[str, Any]]) -> Reply:

@@ -90,7 +90,8 @@ class Example:
             ignored="*.orig",
         )
         if planning:
-            return f"{brief}\n\n{render_planning(self.job, brief, parse_overrides(files))}\n"
+            planned = render_planning(self.job, parse_overrides(files), [("python", "Runs in the project.")])
+            return f"{brief}\n\n{planned}\n"
         plan = None if "work" in self.more else PLAN
         start = render_start(self.job, brief, plan=plan)
         return f"{brief}\n\n{start}\n"

@@ -88,31 +88,25 @@ def stall(reply: Reply, before: int) -> Reply:
     return replace(reply, stall=before)
 
 
-def specified(files: Mapping[str, str], *tests: str) -> Reply:
-    """An author's answer that hands in these tests."""
-    handed_in = {"files": [{"path": path, "content": text} for path, text in files.items()], "tests": list(tests)}
-    return answer(tools=[("call-1", "specify", json.dumps(handed_in))])
+def finds_nothing(_: ReceivedRequest) -> Reply:
+    """A reviewer who has no counter-example."""
+    return answer(tools=[("call-1", "counter", json.dumps({"reason": "This story is about something else."}))])
 
 
-def declines(_: ReceivedRequest) -> Reply:
-    """An author who writes no tests."""
-    return answer(tools=[("call-1", "specify", json.dumps({"reason": "This story is about something else."}))])
-
-
-def asks_for_tests(received: ReceivedRequest) -> bool:
-    """The request is of the conversation in which the specification tests are written."""
+def is_review(received: ReceivedRequest) -> bool:
+    """The request is of the conversation in which a submitted change is reviewed."""
     tools = received.body.get("tools") or ()
-    return any(tool.get("function", tool).get("name") == "specify" for tool in tools)
+    return any(tool.get("function", tool).get("name") == "counter" for tool in tools)
 
 
 class OpenAIEndpoint:
     """Serves `replies` in order while used as a context; what was asked by POST stands in `requests`.
 
-    `models` is what every GET is answered with, or decides that by the request's headers. The author of specification
-    tests, who is asked at the same time as others, has answers of their own, and requests that are kept apart.
+    `models` is what every GET is answered with, or decides that by the request's headers. The reviewer has answers
+    of its own, and requests that are kept apart.
     """
 
-    author: Callable[[ReceivedRequest], Reply] = staticmethod(declines)
+    reviewer: Callable[[ReceivedRequest], Reply] = staticmethod(finds_nothing)
 
     def __init__(self, replies: Iterable[Reply] = (), *, models: Reply | None = None) -> None:
         self._replies = list(replies)
@@ -122,7 +116,7 @@ class OpenAIEndpoint:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self.requests: list[ReceivedRequest] = []
-        self.author_requests: list[ReceivedRequest] = []
+        self.review_requests: list[ReceivedRequest] = []
         self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
 
@@ -137,11 +131,11 @@ class OpenAIEndpoint:
             self.requests.clear()
 
     def reply(self, received: ReceivedRequest) -> Reply:
-        if not asks_for_tests(received):
+        if not is_review(received):
             return self.take(received)
         with self._lock:
-            self.author_requests.append(received)
-        return self.author(received)
+            self.review_requests.append(received)
+        return self.reviewer(received)
 
     def take(self, received: ReceivedRequest) -> Reply:
         with self._lock:

@@ -108,11 +108,8 @@ def pull_request(**changes: Any) -> PullRequestContent:
         "commit": HEAD,
         "plan": Plan(
             summary="Totals are rounded half to even; customers expect half up.",
-            hypotheses=("`total()` in invoices/money.py uses the context's default rounding.",),
             candidate_files=("invoices/money.py", "tests/test_rounding.py"),
             steps=("Write a failing test for half cents.", "Quantise with ROUND_HALF_UP.", "Run the suite."),
-            reproduce=COMMAND,
-            verify="python -m unittest",
         ),
         "summary": "Half cents were rounded to even by `Decimal.quantize`'s default.\n\n"
         "- invoices/money.py: pass ROUND_HALF_UP in `total()`.\n- A test for 0.125 and 0.135.",

@@ -47,32 +47,33 @@ class RecordedAnswers:
     def __init__(self) -> None:
         self._lines: list[RecordingLine] = []
         self._turns = 0
-        self._specified = 0
+        self._plans = 0
         self._prefix = ""
         self._vision = False
-        self._second_tests = False
+        self._reviewed = False
 
     @property
     def answers(self) -> int:
         return len(self._lines)
 
-    def plan(self, summary: str = "Mend it.", **fields: str | list[str]) -> Self:
-        return self._add("plan", ModelAnswer(content=json.dumps({"summary": summary, **fields})))
+    def plan(
+        self, summary: str = "Mend it.", *, examples: Sequence[Mapping[str, object]] = (), **fields: list[str]
+    ) -> Self:
+        """The plan; without examples it is written as text, which is taken at once."""
+        self._plans += 1
+        given = {"summary": summary, **fields}
+        if not examples:
+            return self._add(f"plan.{self._plans}", ModelAnswer(content=json.dumps(given)))
+        handed_in = ToolCall(id="call-1", name="plan", arguments=json.dumps({"examples": examples, **given}))
+        return self._add(f"plan.{self._plans}", ModelAnswer(tool_calls=(handed_in,), finish_reason="tool_calls"))
 
-    def specify(self, files: Mapping[str, str], *tests: str, reason: str = "", outdated: Sequence[str] = ()) -> Self:
-        """The author's next answer. Without files, `reason` says why there can be no tests."""
-        self._specified += 1
-        return self._add(f"specification.{self._specified}", _handed_in(files, tests, reason, outdated))
-
-    def test_change(self, files: Mapping[str, str], *tests: str, reason: str = "") -> Self:
-        """The second author's only answer; a recording in which nothing is said has one without tests."""
-        self._second_tests = True
-        return self._add(f"{self._prefix}second_tests.1", _handed_in(files, tests, reason))
-
-    def decide_objection(self, *withdrawn: str, reason: str = "The issue says so.") -> Self:
-        """What the third call decides of an objection: which tests it withdraws."""
-        decided = {"withdrawn": withdrawn, "reason": reason}
-        return self._add(f"{self._prefix}objection", ModelAnswer(content=json.dumps(decided)))
+    def counter(self, *examples: Mapping[str, object], reason: str = "") -> Self:
+        """The reviewer's only answer; a recording in which nothing is said has one without examples."""
+        self._reviewed = True
+        given = json.dumps({"examples": examples, "reason": reason})
+        call_made = ToolCall(id="call-1", name="counter", arguments=given)
+        answer = ModelAnswer(tool_calls=(call_made,), finish_reason="tool_calls")
+        return self._add(f"{self._prefix}review.1", answer)
 
     def propose_setup(self, *setup: str, test: str) -> Self:
         return self._add("setup", ModelAnswer(content=json.dumps({"setup": setup, "test": test})))
@@ -98,14 +99,17 @@ class RecordedAnswers:
             f"{self._prefix}turn.{self._turns}", ModelAnswer(content=text, tool_calls=numbered, finish_reason=ending)
         )
 
-    def submit(self, summary: str, reproduction: str = "", *lessons: str, objection: str = "") -> Self:
-        more = {**({"lessons": list(lessons)} if lessons else {}), **({"objection": objection} if objection else {})}
+    def submit(
+        self, summary: str, reproduction: str = "", *lessons: str, objections: Mapping[str, str] | None = None
+    ) -> Self:
+        disputed = [{"example": name, "reason": reason} for name, reason in (objections or {}).items()]
+        more = {**({"lessons": list(lessons)} if lessons else {}), **({"objections": disputed} if disputed else {})}
         return self.turn("Submit.", call("submit", {"summary": summary, "reproduction": reproduction, **more}))
 
     def save(self, path: Path) -> Path:
         """A file for `--model recorded/FILE`."""
-        if not self._second_tests:
-            self.test_change({}, reason="The recording has no tests against the change.")
+        if not self._reviewed:
+            self.counter(reason="The recording has no counter-examples.")
         header = RecordingHeader(model="hand-written", context_window=WINDOW, vision=self._vision)
         lines = [header.model_dump_json(), *(line.model_dump_json() for line in self._lines)]
         path.write_text("\n".join(lines) + "\n", "utf-8")
@@ -115,13 +119,3 @@ class RecordedAnswers:
         usage = Usage(prompt_tokens=1_000, completion_tokens=50, cost=COST)
         self._lines.append(RecordingLine(key=key, answer=answer.model_copy(update={"usage": usage})))
         return self
-
-
-def _handed_in(
-    files: Mapping[str, str], tests: Sequence[str], reason: str, outdated: Sequence[str] = ()
-) -> ModelAnswer:
-    """An author's tests, or the reason why there are none."""
-    handed_in = [{"path": path, "content": text} for path, text in files.items()]
-    given = {"files": handed_in, "tests": tests, "reason": reason, "outdated": outdated}
-    call_made = ToolCall(id="call-1", name="specify", arguments=json.dumps(given))
-    return ModelAnswer(tool_calls=(call_made,), finish_reason="tool_calls")

@@ -3,7 +3,8 @@
 import threading
 
 from tests.support.conversation_model import ModelQuestion, called, planned, submitted
-from tests.support.openai_endpoint import ReceivedRequest, Reply, declines, specified
+from tests.support.openai_endpoint import Reply
+from tests.support.written_examples import example
 
 TIMEOUT = 240.0
 """Seconds: many stories share two cores."""
@@ -31,52 +32,20 @@ FIXED = {"money.py": MONEY.replace("cents // 2", "(cents + 1) // 2"), "test_mone
 ISSUE = "`half(5)` is 2 and should be 3, so that two halves are never less than the whole."
 
 
-SPECIFICATION = {
-    "test_spec_example.py": """import unittest
-
-from money import half
-
-
-class Example(unittest.TestCase):
-    def test_reported(self):
-        \"\"\"Half of the reported amount is rounded up.\"\"\"
-        self.assertEqual(half(5), 3)
-""",
-    "test_spec_more.py": """import unittest
-
-from money import half
-
-
-class More(unittest.TestCase):
-    def test_larger(self):
-        \"\"\"Half of any odd amount is rounded up.\"\"\"
-        self.assertEqual(half(1_000_001), 500_001)
-
-    def test_least(self):
-        \"\"\"The smallest amount is rounded up as well.\"\"\"
-        self.assertEqual(half(1), 1)
-
-    def test_nothing(self):
-        \"\"\"Half of nothing is nothing.\"\"\"
-        self.assertEqual(half(0), 0)
-""",
-}
-SPECIFIED = (
-    "test_spec_example.Example.test_reported",
-    *(f"test_spec_more.More.test_{name}" for name in ("larger", "least", "nothing")),
+_QUOTE = "two halves are never less than the whole"
+_IMPORTS = "from money import half"
+EXAMPLES = (
+    example("half(5)", "3", "Half of the reported amount is rounded up.", _QUOTE, _IMPORTS),
+    example("half(1_000_001)", "500001", "Half of any odd amount is rounded up.", _QUOTE, _IMPORTS),
+    example("half(357)", "179", "So is half of an amount of three digits.", _QUOTE, _IMPORTS),
+    example("half(2468)", "1234", "Half of an even amount stays.", imports=_IMPORTS),
 )
-
-
-def specifies(received: ReceivedRequest) -> Reply:
-    """The author of tests for that issue; of others none are written."""
-    asked = ModelQuestion(received.body).brief
-    return specified(SPECIFICATION, *SPECIFIED) if "`half(5)` is 2 and should be 3" in asked else declines(received)
 
 
 def fixes(asked: ModelQuestion) -> Reply:
     """The mind of an agent that does what the issue asks."""
     if asked.wants_a_plan:
-        return planned("Integer division rounds down.", "Add a failing test", "Round half up")
+        return planned("Integer division rounds down.", "Add a failing test", "Round half up", examples=EXAMPLES)
     if asked.turn == 1:
         return called(("edit", FIX), ("write", {"path": "test_money.py", "content": CHECK + ODD}))
     return submitted("Half a cent is rounded up now.", REPRODUCTION)
@@ -85,7 +54,7 @@ def fixes(asked: ModelQuestion) -> Reply:
 def think(asked: ModelQuestion) -> Reply:
     """The mind of an agent that does what the issue asks, and a review after it; its words are untrusted."""
     if asked.wants_a_plan:
-        return planned("Integer division rounds down.", "Add a failing test", "Round half up")
+        return planned("Integer division rounds down.", "Add a failing test", "Round half up", examples=EXAMPLES)
     if "named constant" in asked.brief:
         return _follow_up(asked)
     if asked.turn == 1:

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from app.agent.base import Assignment, Reviewer, ReviewResult, RunnerEnding, Submission
 from app.core.errors import ExitCode
+from app.core.examples import Example, JudgedExample, OutdatedTest, PlanExamples, Review
 from app.core.job import Budget, Job, JobResult, Journal, QuestionAnswers, UserMessage, WaitingForUser
 from app.core.model_usage import Totals
 from app.core.patch import FileChange, Patch
@@ -14,15 +15,8 @@ from app.core.plan import Plan
 from app.core.task import Issue, Task
 from app.core.verification import (
     BaselineResult,
-    Cap,
-    Facts,
     FailureReason,
-    Outcome,
     Reproduction,
-    Settlement,
-    Specification,
-    SpecificationResult,
-    SpecifiedTest,
     UnchangedSubmission,
     Verdict,
     Verification,
@@ -30,10 +24,9 @@ from app.core.verification import (
 )
 from app.pipeline.attempts import Attempt, ShareSpentError
 from app.pipeline.pipeline import JobServices, OrderedRest, PublishedChange, solve
-from app.pipeline.planner import questions_wait
-from app.pipeline.submission_verification import TestChange
+from app.pipeline.planner import ProposedPlan, questions_wait
+from app.pipeline.submission_verification import AskReviewer
 from app.sandbox.base import CompletedCommand, Sandbox
-from app.verify.verdict import with_verdict
 from tests.support.memory_journal import MemoryJournal
 from tests.support.recorded_progress import ListProgress
 
@@ -42,11 +35,12 @@ BASE = "0" * 40
 
 
 def verification(verdict: Verdict, base: FailureReason = "red", head: FailureReason = "green") -> Verification:
-    return Verification(verdict=verdict, reproduction=Reproduction(command="c", on_base=base, on_head=head))
+    own = Reproduction(command="c", on_base=base, on_head=head)
+    return Verification(verdict=verdict, reproduction=own, review=Review(nothing="It is right."))
 
 
-def capped(facts: Verification) -> Verification:
-    return facts.model_copy(update={"caps": (Cap(rule="literal_branches", findings=("a.py:3: == 7",)),)})
+def doubtful(facts: Verification) -> Verification:
+    return facts.model_copy(update={"rules": ("existing_tests_changed",)})
 
 
 def verified(verdict: Verdict) -> VerifiedPatch:
@@ -101,12 +95,12 @@ class Agent:
         return iter(())
 
 
-async def no_specification(key: str, answers: Sequence[QuestionAnswers]) -> Specification:
-    return Specification(absent="none were requested.")
+async def no_review(key: str, patch: Patch, known: Verification) -> Review:
+    return Review(absent="none was wanted.")
 
 
-async def keep_all_tests(key: str, found: SpecificationResult, objection: str) -> Settlement:
-    return Settlement(objection=objection, kept=tuple(test.id for test in found.failing))
+async def keep_all(written: Sequence[Example], outdated: Sequence[OutdatedTest]) -> tuple[PlanExamples, str]:
+    return PlanExamples(examples=tuple(JudgedExample(**dict(one)) for one in written)), "kept"
 
 
 async def no_lessons(accepted: VerifiedPatch, submission: Submission | None) -> str:
@@ -139,8 +133,9 @@ class World:
     known: list[BaselineResult] = field(default_factory=list)
     base_may_end: asyncio.Event = field(default_factory=asyncio.Event)
     base_suite: Callable[[], str] = str
-    second_results: list[SpecificationResult] = field(default_factory=list)
-    test_change: TestChange | None = None
+    ask_reviewer: AskReviewer = no_review
+    found: PlanExamples = field(default_factory=lambda: PlanExamples(absent="none were written."))
+    """What became of the plan's examples."""
 
     def __post_init__(self) -> None:
         self.base_may_end.set()
@@ -150,17 +145,18 @@ class World:
             progress=self.progress,
             plan=self.plan,
             approve=self.approve,
-            assignment=lambda plan, specification, answers: Assignment(brief=f"{plan} {answers}"),
+            assignment=lambda plan, examples, answers: Assignment(brief=f"{plan} {answers}"),
             open_work=self.open_work,
             export=self.export,
             runner=self.runner,
             verifier=self,
             publish=self.publish,
             totals=Totals,
-            specify=no_specification,
-            decide_objection=keep_all_tests,
+            freeze=keep_all,
+            hide=lambda found: found,
+            works_already=lambda found: next(iter(found.already), None),
+            ask_reviewer=self.ask_reviewer,
             answer=self.answer,
-            test_change=self.test_change,
             learn=no_lessons,
             count_changed_lines=lambda _: 0,
             keep_diff=lambda _: "",
@@ -170,9 +166,10 @@ class World:
             warnings=tuple,
         )
 
-    async def plan(self, journal: Journal, answers: Sequence[QuestionAnswers]) -> Plan:
+    async def plan(self, journal: Journal, answers: Sequence[QuestionAnswers]) -> ProposedPlan:
         self.answered.append(tuple(said.text for answer in answers for said in answer.messages))
-        return await journal.step(f"plan.{len(answers)}", Plan, self._plan)
+        plan = await journal.step(f"plan.{len(answers)}", Plan, self._plan)
+        return ProposedPlan(plan=plan, found=self.found)
 
     async def _plan(self) -> Plan:
         return self.plans.pop(0) if self.plans else PLAN
@@ -211,12 +208,6 @@ class World:
         return VerifiedPatch(
             patch=patch, reproduction=submission.reproduction, verification=found, feedback="the facts"
         )
-
-    async def second_tests(self, patch: Patch, frozen: Specification) -> SpecificationResult:
-        return self.second_results.pop(0)
-
-    def same_sources(self, patch: Patch, other: Patch) -> bool:
-        return patch == other
 
     async def publish(self, patch: Patch, summary: str) -> PublishedChange:
         self.published.append(patch)
@@ -264,44 +255,3 @@ def says(seq: int, text: str) -> UserMessage:
 
 def willing(plans: list[Plan], *said: UserMessage) -> World:
     return World(Agent([SUBMISSION], SUBMITTED), [verification("proved")], [patch()], plans=plans, said=list(said))
-
-
-def specified(*heads: Outcome) -> SpecificationResult:
-    tests = (
-        SpecifiedTest(id=f"t::{number}", sentence=f"Sentence {number}.", role="shows", varies=True, head=head)
-        for number, head in enumerate(heads)
-    )
-    return SpecificationResult(tests=tuple(tests), digest="d")
-
-
-def facts(*heads: Outcome) -> Verification:
-    return with_verdict(Facts(specification=specified(*heads)))
-
-
-FROZEN = Specification(tests=specified("not_run", "not_run").tests, digest="d", example="t/test_example.py")
-
-
-def objects(text: str = "The issue leaves that open.") -> Submission:
-    return Submission(summary="done", reproduction="c", objection=text)
-
-
-@dataclass
-class Author:
-    """Freezes the given tests, and decides objections as it is told."""
-
-    withdraws: tuple[str, ...] = ()
-    asked: list[tuple[str, int]] = field(default_factory=list)
-    decided: list[str] = field(default_factory=list)
-
-    async def specify(self, key: str, answers: Sequence[QuestionAnswers]) -> Specification:
-        self.asked.append((key, len(answers)))
-        return FROZEN
-
-    async def decide_objection(self, key: str, found: SpecificationResult, objection: str) -> Settlement:
-        self.decided.append(key)
-        failing = [test.id for test in found.failing]
-        kept = tuple(name for name in failing if name not in self.withdraws)
-        return Settlement(objection=objection, kept=kept, withdrawn=self.withdraws, reason="So says the issue.")
-
-    def services(self, world: World) -> JobServices:
-        return replace(world.services(), specify=self.specify, decide_objection=self.decide_objection)

@@ -43,15 +43,12 @@ TITLES = (
 )
 PLAN = Plan(
     summary="Amounts are rounded per line with ROUND_HALF_EVEN; the total must be rounded once, half up.",
-    hypotheses=("`Line.amount` rounds before the sum is made.", "The currency's precision is not applied."),
     candidate_files=("app/billing/invoice.py", "app/billing/rounding.py", "tests/test_rounding.py"),
     steps=(
         "Write a test that fails for 0.125 times 3.",
         "Move the rounding from `Line` to `Invoice.total`.",
         "Use ROUND_HALF_UP everywhere money is rounded.",
     ),
-    reproduce="python -m unittest tests.test_rounding",
-    verify="python -m unittest",
 )
 LOG = (
     ("state", "planning"),

@@ -5,8 +5,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.support.cli_job import SPECIFICATION, SPECIFIED
-from tests.support.openai_endpoint import USAGE, OpenAIEndpoint, ReceivedRequest, Reply, answer, specified
+from tests.support.cli_job import EXAMPLES
+from tests.support.openai_endpoint import USAGE, OpenAIEndpoint, ReceivedRequest, Reply, answer
 
 DONE = "Done: the remainder goes to the first people."
 ALSO_A_PATH = frozenset({"path", "file_path", "old_string"})
@@ -18,12 +18,7 @@ _FILLED: Mapping[str, Any] = {"security_risk": "LOW", "timeout": 60_000, "is_inp
 
 
 class ShellModel(OpenAIEndpoint):
-    """`plan` for who wants JSON; `commands` and then the end for who offers tools; a few words for others.
-
-    As the author of specification tests it knows the project of `cli_job`.
-    """
-
-    author = staticmethod(lambda _: specified(SPECIFICATION, *SPECIFIED))
+    """`plan` for who wants JSON; `commands` and then the end for who offers tools; a few words for others."""
 
     def __init__(self, plan: Mapping[str, Any], commands: Sequence[str]) -> None:
         super().__init__()
@@ -40,8 +35,9 @@ class ShellModel(OpenAIEndpoint):
         return answer(text, tools=tools, piece=200) if body.get("stream") else _whole(text, tools)
 
     def _said(self, body: Mapping[str, Any]) -> tuple[str, list[tuple[str, str, str]]]:
-        if "with one JSON object" in str(body["messages"][-1].get("content")):
-            return json.dumps(self._plan), []
+        names = {tool["name"] for tool in _functions(body.get("tools") or [])}
+        if {"plan", "submit"} <= names:
+            return "", [("call_0", "plan", json.dumps({"examples": EXAMPLES, **self._plan}))]
         shell = _shell(body.get("tools") or [])
         if shell is None:
             return "A short title", []

@@ -1,9 +1,10 @@
 """A project, a patch and a submission that are verified in a real sandbox."""
 
 import textwrap
+from collections.abc import Mapping
 
-from app.agent.base import Submission
-from app.core.examples import SourceText
+from app.agent.base import Objection, Submission
+from app.core.examples import Because, Example
 from app.core.verification import BaselineResult, UnchangedSubmission, Verification
 from app.sandbox.base import SandboxProvider
 from app.verify.feedback import MAX_FEEDBACK
@@ -32,12 +33,13 @@ class Trial:
         project = ProjectUnderTest(self.workspaces, tree, ListProgress(), **of_project)  # type: ignore[arg-type]
         self.verifier = Verifier(project, **settings)  # type: ignore[arg-type]
 
-    async def specified(self, files: dict[str, str], *ids: str) -> BaselineResult:
-        """What is known of the base, with these tests of an independent test author."""
-        sources = [SourceText(path=path, text=textwrap.dedent(text)) for path, text in files.items()]
-        frozen, told = await self.verifier.prover.specify(sources, ids)
-        assert frozen.tests, told
-        return (await self.baseline()).model_copy(update={"specification": frozen})
+    async def planned(self, *written: Example) -> BaselineResult:
+        """What is known of the base, with these examples as they ran there; all but the first are hidden."""
+        found, told = await self.verifier.judge.freeze(written)
+        assert len(found.examples) == len(written), told
+        hidden = tuple(one.model_copy(update={"hidden": one.name != "1"}) for one in found.examples)
+        examples = found.model_copy(update={"examples": hidden})
+        return (await self.baseline()).model_copy(update={"examples": examples})
 
     async def baseline(self) -> BaselineResult:
         known = _BASELINES[self.key] = _BASELINES.get(self.key) or await self.verifier.baseline()
@@ -49,9 +51,11 @@ class Trial:
         reproduction: str = "",
         known: BaselineResult | None = None,
         earlier: tuple[UnchangedSubmission, ...] = (),
+        objections: Mapping[str, str] | None = None,
     ) -> Verification:
         patch = patch_of({path: textwrap.dedent(c) if isinstance(c, str) else c for path, c in changes.items()})
-        submission = Submission(summary="All tests pass.", reproduction=reproduction)
+        disputed = tuple(Objection(example=name, reason=reason) for name, reason in (objections or {}).items())
+        submission = Submission(summary="All tests pass.", reproduction=reproduction, objections=disputed)
         verified = await self.verifier.verify(patch, submission, known or await self.baseline(), earlier)
         assert verified.patch == patch
         assert self.workspaces.alive == set()
@@ -95,39 +99,24 @@ NEW_TEST = """\
 REPRODUCTION = "python3 -m unittest tests.test_add"
 
 
-SPECIFIED = {
-    "tests/test_spec_example.py": """\
-        import unittest
-        import money
+def example(expression: str, printed: str, behaviour: str, **changes: object) -> Example:
+    """A program that prints the value of an expression."""
+    values: dict[str, object] = {
+        "behaviour": behaviour,
+        "because": Because(quote="add(1, 2) gives -1, it should give 3", source="issue"),
+        "run": "python",
+        "program": f"import money\nprint({expression})\n",
+        "stdout": f"{printed}\n",
+    }
+    return Example.model_validate(values | changes)
 
-        class Example(unittest.TestCase):
-            def test_example(self):
-                \"\"\"The reported sum is right.\"\"\"
-                self.assertEqual(money.add(1, 2), 3)
-        """,
-    "tests/test_spec_more.py": """\
-        import unittest
-        import money
 
-        class More(unittest.TestCase):
-            def test_negative(self):
-                \"\"\"Negative numbers are added, too.\"\"\"
-                self.assertEqual(money.add(-1, -2), -3)
-
-            def test_large(self):
-                \"\"\"So are large ones.\"\"\"
-                self.assertEqual(money.add(10**20, 1), 10**20 + 1)
-
-            def test_zero(self):
-                \"\"\"Adding nothing changes nothing.\"\"\"
-                self.assertEqual(money.add(5, 0), 5)
-        """,
-}
-SPECIFIED_IDS = (
-    "tests.test_spec_example.Example.test_example",
-    "tests.test_spec_more.More.test_negative",
-    "tests.test_spec_more.More.test_large",
-    "tests.test_spec_more.More.test_zero",
+ISSUE = "`add(1, 2)` gives -1, it should give 3."
+EXAMPLES = (
+    example("money.add(1, 2)", "3", "The reported sum is right."),
+    example("money.add(-1, -20)", "-21", "Negative numbers are added, too."),
+    example("money.add(10**20, 1)", "100000000000000000001", "So are large ones."),
+    example("money.add(5, 0)", "5", "Adding nothing changes nothing.", kind="keeps"),
 )
 
 PYTEST = {

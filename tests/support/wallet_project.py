@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tests.support.recorded_answers import RecordedAnswers, bash, edit, view
 from tests.support.repositories import make_repository
+from tests.support.written_examples import example
 
 FILES: Mapping[str, str] = {
     "README.md": "# wallet\n\nShares sums among people.\n",
@@ -40,47 +41,25 @@ REPRODUCTION = "python3 -m unittest tests.test_shares.SplitTest.test_remainder"
 SUMMARY = "The remainder of the division was dropped; the first people now pay one cent more each."
 
 
-SPECIFICATION: Mapping[str, str] = {
-    "tests/test_spec_example.py": (
-        "import unittest\n\nfrom wallet.shares import split\n\n\n"
-        "class Example(unittest.TestCase):\n"
-        "    def test_reported(self):\n"
-        '        """The reported sum is shared without losing a cent."""\n'
-        "        self.assertEqual(split(100, 3), [34, 33, 33])\n"
+_QUOTE = "The shares must sum up to the total; the first people pay the extra cents."
+_SPLIT, _BILL = "from wallet.shares import split", "from wallet.bill import bill"
+EXAMPLES = (
+    example("split(100, 3)", "[34, 33, 33]", "The reported sum is shared without losing a cent.", _QUOTE, _SPLIT),
+    example("split(1111, 4)", "[278, 278, 278, 277]", "The first people pay one cent more each.", _QUOTE, _SPLIT),
+    example(
+        'sorted(bill(575, ["ann", "bob"]).items())',
+        "[('ann', 288), ('bob', 287)]",
+        "What each has to pay comes to the total.",
+        _QUOTE,
+        _BILL,
     ),
-    "tests/test_spec_more.py": (
-        "import unittest\n\nfrom wallet.bill import bill\nfrom wallet.shares import split\n\n\n"
-        "class More(unittest.TestCase):\n"
-        "    def test_several_cents(self):\n"
-        '        """The first people pay one cent more each."""\n'
-        "        self.assertEqual(split(11, 4), [3, 3, 3, 2])\n\n"
-        "    def test_bill(self):\n"
-        '        """What each has to pay comes to the total."""\n'
-        '        self.assertEqual(bill(5, ["a", "b"]), {"a": 3, "b": 2})\n\n'
-        "    def test_nothing(self):\n"
-        '        """Of nothing everybody has nothing."""\n'
-        "        self.assertEqual(split(0, 2), [0, 0])\n"
-    ),
-}
-SPECIFIED = (
-    "tests.test_spec_example.Example.test_reported",
-    *(f"tests.test_spec_more.More.test_{name}" for name in ("several_cents", "bill", "nothing")),
+    example("split(0, 2)", "[0, 0]", "Of nothing everybody has nothing.", imports=_SPLIT),
 )
-
-
-SECOND_TESTS: Mapping[str, str] = {
-    "tests/test_change.py": (
-        "import unittest\n\nfrom wallet.shares import split\n\n\n"
-        "class Change(unittest.TestCase):\n"
-        "    def test_more_people(self):\n"
-        '        """More people than cents get a cent each until none is left."""\n'
-        "        self.assertEqual(split(2, 3), [1, 1, 0])\n\n"
-        "    def test_debt(self):\n"
-        '        """A debt that can be shared evenly is shared evenly."""\n'
-        "        self.assertEqual(split(-100, 2), [-50, -50])\n"
-    ),
-}
-"""The second author's."""
+COUNTER = (
+    example("split(2, 3)", "[1, 1, 0]", "More people than cents get a cent each until none is left.", _QUOTE, _SPLIT),
+    example("split(-100, 2)", "[-50, -50]", "A debt that can be shared evenly is shared evenly.", imports=_SPLIT),
+)
+"""The reviewer's."""
 
 
 def make_wallet(path: Path, more: Mapping[str, str | bytes] | None = None) -> Path:
@@ -88,16 +67,13 @@ def make_wallet(path: Path, more: Mapping[str, str | bytes] | None = None) -> Pa
 
 
 def planned() -> RecordedAnswers:
-    """A recording that begins with a plan and with independent tests."""
-    planned = RecordedAnswers().plan(
+    """A recording that begins with a plan and its examples."""
+    return RecordedAnswers().plan(
         "The remainder of the division is dropped.",
-        hypotheses=["Integer division in split()."],
-        candidate_files=[SOURCE],
+        examples=EXAMPLES,
+        files=[SOURCE],
         steps=["Add a failing test.", "Give the remainder to the first people.", "Run the suite."],
-        reproduce=REPRODUCTION,
-        verify="python3 -m unittest",
     )
-    return planned.specify(SPECIFICATION, *SPECIFIED)
 
 
 def mended() -> RecordedAnswers:
@@ -114,5 +90,5 @@ def worked_on() -> RecordedAnswers:
         .turn("Now the change.", FIX)
         .turn("The whole suite.", bash("python3 -m unittest"))
         .submit(SUMMARY, REPRODUCTION)
-        .test_change(SECOND_TESTS, "tests.test_change.Change.test_more_people", "tests.test_change.Change.test_debt")
+        .counter(*COUNTER)
     )

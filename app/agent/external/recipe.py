@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from app.core.errors import AgentFixError, ConfigError, ExitCode
-from app.core.record import Record
+from app.core.record import StrictRecord
 from app.core.text import nearest
 from app.llm.base import WireProtocol
 from app.sandbox.base import TOOLS
@@ -40,7 +40,7 @@ export UV_PYTHON_INSTALL_DIR={TOOLS}/python && {_UV_PLACE}/bin/uv python install
 Text = Annotated[str, Field(max_length=20_000)]
 
 
-class AgentRecipe(Record):
+class AgentRecipe(StrictRecord):
     """`client` downloads `packages` with exact versions; the first is the agent itself.
 
     `again` is the command that continues the last conversation, if the agent has one; only then can it be interrupted.

@@ -1,5 +1,7 @@
 """Runs one job in one process, on a server, in the Action or on the command line."""
 
+import asyncio
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,13 +12,15 @@ from app.agent.base import Runner, RunnerContext, Submission
 from app.agent.external.runner import ExternalRunner
 from app.agent.loop import NativeRunner
 from app.agent.prompts import render_base_suite
+from app.agent.reviewer import Reviewer
 from app.config.settings import Settings
 from app.core.errors import AgentFixError
+from app.core.examples import Review
 from app.core.failpoints import failpoint
 from app.core.job import Job, JobResult, Journal, NoUserMessages, Progress, QuestionAnswers, UserMessages, waiting_for
 from app.core.patch import Patch
 from app.core.plan import Plan
-from app.core.text import one_line
+from app.core.text import head_and_tail, one_line
 from app.core.tracing import job_trace
 from app.core.verification import (
     BaselineResult,
@@ -35,12 +39,11 @@ from app.pipeline.answer import AnswerServices, answer
 from app.pipeline.attempts import Attempt, AttemptBudget, trajectory_of
 from app.pipeline.lessons import JobExperience, issue_text
 from app.pipeline.pipeline import JobServices, OrderedRest, PublishedChange, solve
-from app.pipeline.planner import refuse_questions
+from app.pipeline.planner import ProposedPlan, refuse_questions
 from app.pipeline.wiring.external_agent import external_agent
 from app.pipeline.wiring.project_setup import ProjectSetup, SetupProject, propose_setup
 from app.pipeline.wiring.prompts import ImageDescriber, JobInputs, PromptBuilder, TaskKindSetup, job_lessons
 from app.pipeline.wiring.sandboxes import make_provider, setup_tools
-from app.pipeline.wiring.specification_author import SpecificationAuthor
 from app.repo.git_store import GitError
 from app.repo.index.ranking import MAX_COMMITS
 from app.repo.index.survey import RepositorySurvey
@@ -49,13 +52,25 @@ from app.sandbox.base import Sandbox, SandboxSpec, SetupPlan
 from app.sandbox.setup.run_commands import is_absent
 from app.sandbox.workspaces import AnotherAgent, Workspaces
 from app.verify.candidates import TrialLimits
+from app.verify.examples.judge import ExampleJudge
 from app.verify.gates.candidate import count_changed_lines
 from app.verify.project import ProjectUnderTest, TimeLimits
+from app.verify.verdict import examples_of
 from app.verify.verifier import ChosenSuite, Verifier
 
 if TYPE_CHECKING:
     from app.core.model_usage import WorkKind
 
+MONEY_SHARE = 4
+"""The reviewer may use at most a quarter of the job's money."""
+MAX_DIFF = 24_000
+"""Characters of a change that the reviewer is shown."""
+DIFF_CONTEXT = 10
+"""Lines around each change that the reviewer is shown, so that most changes need no look."""
+_DIGESTS = re.compile(r"^index [0-9a-f]{40}.*\n", re.MULTILINE)
+"""Lines of a diff that tell a reader nothing."""
+MIN_BUDGET = 200_000
+"""Micro-dollars that a job needs to have a reviewer."""
 TRIAL_SECONDS = 60.0
 """Of a candidate's suite while set-ups are tried: the first turn waits for these, however long the suite is."""
 
@@ -224,7 +239,7 @@ class JobRunner:
 
     async def check_models(self) -> None:
         """Raises AgentFixError for unusable models before anything costs money."""
-        kinds: tuple[WorkKind, ...] = ("plan", "test", "code", "cheap")
+        kinds: tuple[WorkKind, ...] = ("plan", "code", "review", "cheap")
         await self.job_models.check(*(("answer", "cheap") if self.inputs.job.aim == "ask" else kinds))
 
     async def prove_sandbox(self) -> None:
@@ -275,15 +290,7 @@ class JobRunner:
 
     def services(self) -> JobServices:
         verifier = self._verifier()
-        author = SpecificationAuthor(
-            self.inputs,
-            self.progress,
-            self.job_models,
-            self.workspaces,
-            self.prompts,
-            verifier.prover,
-            verifier.find_suite,
-        )
+        self.prompts.judge = verifier.judge
         return JobServices(
             progress=self.progress,
             plan=self._plan,
@@ -296,9 +303,10 @@ class JobRunner:
             verifier=verifier,
             publish=self.publisher.publish,
             totals=self.job_models.ledger.totals,
-            specify=author.write,
-            decide_objection=author.decide_objection,
-            test_change=author.test_change if self.inputs.config.second_author else None,
+            freeze=verifier.judge.freeze,
+            hide=self.prompts.with_hidden,
+            works_already=verifier.judge.works_already,
+            ask_reviewer=partial(self._ask_reviewer, verifier.judge),
             answer=self._answer,
             learn=self._learn,
             keep_diff=self._keep_diff,
@@ -405,10 +413,32 @@ class JobRunner:
         tools = await setup_tools(self.inputs.job.sandbox, self.inputs.settings)
         return await self.external_agent.tools(tools.python, tools.clients, tools.find_tool)
 
-    async def _plan(self, journal: Journal, answers: Sequence[QuestionAnswers] = ()) -> Plan:
-        self.plan = await self.prompts.plan(self.job_models, journal, answers)
-        await self.approver.keep_plan(self.plan)
-        return self.plan
+    async def _plan(self, journal: Journal, answers: Sequence[QuestionAnswers] = ()) -> ProposedPlan:
+        proposed = await self.prompts.plan(self.job_models, journal, self.workspaces, self.progress, answers)
+        self.plan = proposed.plan
+        await self.approver.keep_plan(proposed.plan)
+        return proposed
+
+    async def _ask_reviewer(self, judge: ExampleJudge, key: str, patch: Patch, known: Verification) -> Review:
+        """A reviewer's counter-examples against a submitted change, or why there are none."""
+        job = self.inputs.job
+        budgeted_model = self.job_models.of("review")
+        if not self.inputs.config.reviewer:
+            return Review(absent="the repository's configuration turns it off.")
+        if job.budget.usd < MIN_BUDGET and budgeted_model.info.priced and budgeted_model.info.output_price:
+            return Review(absent="the budget is too small for one.")
+        taken = [one.name for one in examples_of(known)]
+        reviewer = Reviewer(
+            budgeted_model=budgeted_model,
+            progress=self.progress,
+            open_sandbox=partial(self.workspaces.temporary_sandbox, "review", patch),
+            run=lambda examples: judge.counter(examples, patch, taken),
+            share=job.budget.usd // MONEY_SHARE,
+        )
+        diff = await asyncio.to_thread(partial(self.inputs.mirror.patch_diff, patch, context=DIFF_CONTEXT))
+        shown = _DIGESTS.sub("", diff.decode("utf-8", "replace"))
+        with waiting_for(self.progress, "a reviewer"):
+            return await reviewer.review(key, self.prompts.review(known, head_and_tail(shown, MAX_DIFF)))
 
     async def _answer(self, questions: tuple[str, ...], after: int) -> QuestionAnswers:
         return await self.approver.answer(self.plan, questions, after)

@@ -16,7 +16,7 @@ from app.agent.prompts import render
 from app.core.errors import SetupError
 from app.core.job import Progress
 from app.core.patch import Tree
-from app.core.record import Record
+from app.core.record import StrictRecord
 from app.core.text import head_and_tail, one_line, plain
 from app.core.verification import SuiteResult
 from app.llm.base import Message, ModelAnswer, ModelRequest
@@ -41,7 +41,7 @@ _MAX_PATHS = 150
 _MAX_NAMED = 3
 
 
-class ProposedSetup(Record):
+class ProposedSetup(StrictRecord):
     """Commands as `setup:` and `test:` would have them."""
 
     setup: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ Propose = Callable[[Sequence[Trial]], Awaitable[ProposedSetup | None]]
 """A model's own way to set the project up, after those trials."""
 
 
-class CachedChoice(Record):
+class CachedChoice(StrictRecord):
     """What trials showed: the best candidate with its outcome, and its commands if a model proposed it.
 
     If none was good: those that took all their time for nothing, and whether a model was asked.

@@ -8,41 +8,53 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from app.agent.actions import specs
 from app.agent.base import Assignment
-from app.agent.prompts import render, render_brief, render_change, render_planning, render_start
+from app.agent.prompts import (
+    render,
+    render_answers,
+    render_brief,
+    render_examples,
+    render_planning,
+    render_review,
+    render_start,
+)
 from app.config.repository import NO_OVERRIDES, Overrides, RepoConfig, path_of, read_overrides
 from app.config.settings import Settings
+from app.core.examples import PlanExamples
 from app.core.job import Job, JobResult, Journal, Progress, QuestionAnswers
 from app.core.lessons import Lesson, LessonRanking
 from app.core.patch import Tree
-from app.core.plan import Plan, parse_plan_file
+from app.core.plan import Plan, parse_plan_file, with_origin
 from app.core.record import Record
 from app.core.redaction import Redactor
 from app.core.task import TaskSection, note_of
 from app.core.text import beginning_of, count, plain
-from app.core.verification import Specification
+from app.core.verification import Verification
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.store import JobStore
 from app.llm.base import ImageContent, Message, ModelRequest
 from app.llm.budgeted_model import JobModels
 from app.llm.errors import ModelError
-from app.pipeline.failed_attempts import TITLE
 from app.pipeline.lessons import (
     ChromaRanking,
     FullTextRanking,
     JobExperience,
     check_installed,
+    issue_text,
     learned_lessons_note,
     lessons_for_model,
     lessons_of,
     recall,
     used_lessons_note,
 )
-from app.pipeline.planner import PlanConversation
+from app.pipeline.planner import PlanConversation, ProposedPlan
 from app.repo.git_store import GitStore
 from app.repo.index.survey import RepositorySurvey
 from app.repo.instructions import ignored_by_git, instructions
+from app.sandbox.workspaces import Workspaces
+from app.verify.examples.checks import mark_hidden
+from app.verify.examples.executors import HELP, languages_here
+from app.verify.examples.judge import ExampleJudge
 from app.verify.project import FixUnderTest
 from app.verify.reproduction import revert_fix
 
@@ -294,58 +306,85 @@ class PromptBuilder:
         self._memory = memory
         self._image_describer = image_describer
         self.survey = survey
+        self.judge: ExampleJudge | None = None
+        """Runs a plan's examples on the base."""
         self._conversation: PlanConversation | None = None
 
-    async def plan(self, job_models: JobModels, journal: Journal, answers: Sequence[QuestionAnswers] = ()) -> Plan:
+    async def plan(
+        self,
+        job_models: JobModels,
+        journal: Journal,
+        workspaces: Workspaces,
+        progress: Progress,
+        answers: Sequence[QuestionAnswers] = (),
+    ) -> ProposedPlan:
         """The plan that people edited, or else the model's."""
         job = self._inputs.job
         if job.plan_file:
-            return parse_plan_file(job.plan_file)
+            return ProposedPlan(plan=with_origin(parse_plan_file(job.plan_file), ()))
         # Not in a thread: a job's steps are numbered in the order in which they start.
         if self._conversation is None:
-            self._conversation = self._planning()
-        return await self._conversation.make_plan(job_models.of("plan"), journal, job.task.issue.title, answers)
+            self._conversation = self._planning(workspaces, progress)
+        return await self._conversation.make_plan(job_models.of("plan"), journal, answers)
+
+    def with_hidden(self, found: PlanExamples) -> PlanExamples:
+        """The examples, each marked if the work's prompt has none of its values."""
+        conversation = self._conversation
+        if conversation is not None and self._continues:
+            return conversation.with_hidden(found)
+        return mark_hidden(found, (issue_text(self._inputs.job.task),), "")
+
+    @property
+    def _continues(self) -> bool:
+        """True if the work continues the conversation in which the plan was made."""
+        job = self._inputs.job
+        return job.runner == "native" and job.chosen.of("plan") == job.main_model
 
     def assignment(
-        self, plan: Plan | None, specification: Specification | None, answers: Sequence[QuestionAnswers] = ()
+        self, plan: Plan | None, examples: PlanExamples | None, answers: Sequence[QuestionAnswers] = ()
     ) -> Assignment:
-        """What the work begins with; it continues the conversation in which its plan was made."""
-        job, conversation = self._inputs.job, self._conversation
+        """What the work begins with; it continues the looks that its plan was made from."""
         start_text = partial(
             render_start,
-            job,
+            self._inputs.job,
+            plan=plan,
             outline=self.survey.outline(plan.candidate_files, OUTLINE_TOKENS) if plan else "",
-            example=_example(specification),
+            examples=render_examples(examples),
             guards=self.survey.guards(plan.candidate_files)[:GUARDS] if plan else (),
+            planned=plan is not None,
         )
         brief = self._brief(answers)
-        plan_to_show = plan if plan is None or plan.candidate_files or plan.steps or plan.hypotheses else None
-        full_brief = "\n\n".join(filter(None, (brief, start_text(brief, plan=plan_to_show))))
-        if conversation is None or not conversation.turns or job.runner != "native":
+        full_brief = "\n\n".join((brief, start_text(brief)))
+        opening = self._conversation.opening() if self._conversation is not None and self._continues else ()
+        if not opening:
             return Assignment(brief=full_brief)
-        if conversation.begun is not None:
-            return Assignment(
-                brief=full_brief, opening=conversation.turns, begun=conversation.begun, then=start_text(brief)
-            )
-        start = start_text(brief, plan=plan if plan != conversation.plan else None, planned=True)
-        return Assignment(brief=full_brief, opening=(*conversation.turns, Message(role="user", content=start)))
+        answered = f"{render_answers(answers)}\n\n" if answers else ""
+        start = Message(role="user", content=f"{answered}{start_text(brief)}")
+        return Assignment(brief=full_brief, opening=(*opening, start))
 
     def question(self) -> str:
         """The brief of a job that answers a question."""
         return self._brief(())
 
-    def _planning(self) -> PlanConversation:
+    def _planning(self, workspaces: Workspaces, progress: Progress) -> PlanConversation:
         job = self._inputs.job
-        brief = self._brief(())
         task = job.task.model_copy(update={"sections": ()})
-        # Nothing may be done before an approval, and another model's or program's prompts have another beginning.
-        shares_tools = job.plan_mode == "auto" and job.runner == "native" and job.chosen.of("plan") == job.main_model
+        asks = render_planning(job, self._kind.overrides, self._runs if job.expects_red else ())
+        smallest = render_brief(job.model_copy(update={"task": task}), overrides=self._kind.overrides)
         return PlanConversation(
-            brief,
-            render_planning(job, brief, self._kind.overrides, may_begin=shares_tools),
-            smallest=render_brief(job.model_copy(update={"task": task}), overrides=self._kind.overrides),
-            tools=specs() if shares_tools else (),
+            brief="\n\n".join(filter(None, (self._brief(()), asks))),
+            smallest="\n\n".join(filter(None, (smallest, asks))),
+            title=job.task.issue.title,
+            issue=issue_text(job.task),
+            open_sandbox=partial(workspaces.temporary_sandbox, "plan"),
+            progress=progress,
+            freeze=self.judge.freeze if self.judge is not None and job.expects_red else None,
         )
+
+    @cached_property
+    def _runs(self) -> Sequence[tuple[str, str]]:
+        """How an example's program can be run here, with a line of help for each."""
+        return [(run, HELP[run]) for run in languages_here(self._inputs.tree)]
 
     def _brief(self, answers: Sequence[QuestionAnswers]) -> str:
         inputs = self._inputs
@@ -365,23 +404,15 @@ class PromptBuilder:
             ignored=ignored_by_git(inputs.tree),
         )
 
-    def specification(self, tests: str, answers: Sequence[QuestionAnswers] = ()) -> str:
-        """The first message for the author of the specification tests; `tests` shows how tests are written here."""
-        job = self._inputs.job
-        # What earlier fixers tried is none of the independent test author's business.
-        sections = tuple(section for section in job.task.sections if section.title != TITLE)
-        return render_brief(
-            job.model_copy(update={"task": job.task.model_copy(update={"sections": sections})}),
-            answers=answers,
-            repository_map=self.survey.map(MAP_TOKENS),
+    def review(self, known: Verification, diff: str) -> str:
+        """The first message for the reviewer of a submitted change."""
+        return render_review(
+            self._inputs.job,
+            diff=diff,
+            known=known.examples.examples if known.examples is not None else (),
+            runs=self._runs,
             images=self._image_describer.shown,
-            tests=tests,
         )
-
-    def change(self, tests: str, diff: str, known: str) -> str:
-        """The first message for the second author, who tests a submitted change."""
-        job = self._inputs.job
-        return render_change(job, tests=tests, diff=diff, known=known, images=self._image_describer.shown)
 
     @cached_property
     def _repository(self) -> tuple[str, list[tuple[str, str]]]:
@@ -391,12 +422,3 @@ class PromptBuilder:
         if self._inputs.config.instructions:
             rules.insert(0, (".github/agent-fix.yml", self._inputs.config.instructions))
         return described, rules
-
-
-def _example(found: Specification | None) -> str:
-    """The only independent test that the fixer is shown."""
-    file = next((file for file in found.files if file.path == found.example), None) if found else None
-    if found is None or file is None:
-        return ""
-    passes = "The reporter's own example passes on the base; this is another test of the issue.\n\n"
-    return f"{passes if found.reported_passes else ''}{file.path}:\n\n{file.text}"

@@ -332,7 +332,7 @@ def plan(_: Reader, parts: Parts, job: JobName) -> models.PlanAnswer:
 @router.put("/jobs/{job}/plan", responses=CHANGES, summary="Edit a plan before its approval")
 def edit_plan(request: Request, who: Writer, parts: Parts, job: JobName, edit: models.PlanEdit) -> models.PlanAnswer:
     """409 unless `version` is the newest version, and the plan waits for approval."""
-    edited = Plan.model_validate(edit.plan.model_dump())
+    edited = Plan.model_validate(edit.plan.model_dump(mode="json"))
     try:
         version = parts.actions.edit_plan(job, edit.version, edited, who=who.name).version
     except (UnknownJob, WrongState) as error:

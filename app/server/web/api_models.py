@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from app.core.examples import Example
 from app.core.job import MAX_ATTEMPTS, JobState, ProgressKind
 from app.core.model_usage import DOLLAR, MicroUSD
 from app.core.state_words import Group
@@ -153,12 +154,10 @@ class PlanJson(ApiBody):
     """A plan: only the summary is required."""
 
     summary: Annotated[str, Field(min_length=1, max_length=4_000, pattern=_NOT_BLANK)]
-    hypotheses: PlanItems = []
     candidate_files: PlanItems = []
     steps: PlanItems = []
     questions: PlanItems = []
-    reproduce: Line = ""
-    verify: Line = ""
+    examples: Annotated[list[Example], Field(max_length=12)] = []
 
 
 class PlanEdit(ApiBody):

@@ -27,13 +27,15 @@ from starlette.responses import (
 from app.core.job import new_job_id
 from app.core.model_usage import usd
 from app.core.plan import (
-    COMMANDS,
+    EXAMPLES,
     FIELDS,
     LIST_FIELDS,
     Plan,
     PlanError,
+    parse_examples,
     parse_plan_file,
     plan_from_fields,
+    render_examples_file,
     render_plan_file,
 )
 from app.core.state_words import GROUP_NAMES, WORDS, in_group
@@ -198,7 +200,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"plan_file": render_plan_file, "money": usd}
+    made.filters |= {"plan_file": render_plan_file, "examples_file": render_examples_file, "money": usd}
     made.filters |= dict(inspect.getmembers(formatting, inspect.isfunction))
     return made
 
@@ -500,5 +502,6 @@ def _edited_plan(form: Mapping[str, list[str]]) -> Plan | None:
     if "summary" not in form:
         return None
     given = {name: [text.replace("\r\n", "\n").strip() for text in form.get(name, [])] for name in FIELDS}
-    texts = {name: given[name][0] if given[name] else "" for name in ("summary", *COMMANDS)}
-    return plan_from_fields({**texts, **{name: [text for text in given[name] if text] for name in LIST_FIELDS}})
+    texts = {name: given[name][0] if given[name] else "" for name in ("summary",)}
+    lists = {name: [text for text in given[name] if text] for name in LIST_FIELDS}
+    return plan_from_fields({**texts, **lists, EXAMPLES: parse_examples("\n".join(given[EXAMPLES]))})

@@ -13,7 +13,7 @@ from app.verify.rest_of_suite import RestRunner
 from app.verify.verdict import suite_regression
 from tests.support.memory_journal import MemoryJournal
 from tests.support.sandbox_projects import patch_of
-from tests.support.selecting import Project
+from tests.support.suite_projects import Project
 
 Files = dict[str, str]
 MONEY: Files = {
@@ -204,48 +204,3 @@ async def test_a_far_test_that_needs_a_file_of_another_part_is_not_newly_failing
     rest = RestOfSuite(files=2, minutes=30, command="pytest")
     found = await RestRunner(project.suite_runner(), judged, known, lambda _: None).run(left, rest, MemoryJournal())
     assert (found.newly_failing, found.state, found.compared) == ((), "finished", 2)
-
-
-FORGED = """
-import atexit, glob, os, re
-
-
-def write():
-    case = '<testcase classname="tests.test_money" file="tests/test_money.py" name="test_%s"/>'
-    cases = case % "add" + case % "half"
-    for path in [*glob.glob("/tmp/report-*"), *re.findall("junitxml=([^ ]+)", os.environ.get("PYTEST_ADDOPTS", ""))]:
-        with open(path, "w") as file:
-            file.write(f'<testsuites><testsuite name="pytest">{cases}</testsuite></testsuites>')
-    os._exit(0)
-
-
-atexit.register(write)
-"""
-LIES = {
-    "a report of its own": FORGED,
-    "reports are rewritten": """
-import _pytest.reports
-
-made = _pytest.reports.TestReport.from_item_and_call.__func__
-
-
-def lie(cls, item, call):
-    report = made(cls, item, call)
-    report.outcome, report.longrepr = "passed", None
-    return report
-
-
-_pytest.reports.TestReport.from_item_and_call = classmethod(lie)
-""",
-    "nothing is executed": "import _pytest.python\n\n_pytest.python.Function.runtest = lambda self: None\n",
-    "an early exit": "import os\n\nos._exit(0)\n",
-}
-
-
-@pytest.mark.parametrize("lie", LIES)
-async def test_the_results_of_the_suite_cannot_be_forged(provider: BubblewrapProvider, lie: str) -> None:
-    found = await compared(provider, {"money.py": BROKEN["money.py"] + LIES[lie]})
-    assert found.base is not None
-    assert found.head is not None
-    assert found.base.control == "tests/test_money.py"
-    assert found.newly_failing == NEWLY or (found.head.untrusted and found.head.count is None), found

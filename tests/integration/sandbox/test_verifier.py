@@ -6,64 +6,83 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from app.core.examples import SourceText
+from app.core.examples import Review
 from app.core.verification import UnchangedSubmission
 from app.sandbox.base import SandboxProvider
 from app.sandbox.unsandboxed import UnsandboxedProvider
 from app.verify.feedback import feedback
+from app.verify.verdict import examples_of
 from tests.support.sandbox_projects import patch_of
 from tests.support.verifier_trial import (
+    EXAMPLES,
     FIXED,
+    ISSUE,
     NEW_TEST,
     PYTEST,
     REPRODUCTION,
-    SPECIFIED,
-    SPECIFIED_IDS,
     UNITTEST,
     Changes,
     Trial,
+    example,
 )
 
+NOTHING = Review(nothing="It is right.")
 
-async def test_independent_tests_that_turn_are_proof(trial: Callable[..., Trial]) -> None:
-    subject = trial(UNITTEST)
-    known = await subject.specified(SPECIFIED, *SPECIFIED_IDS)
-    assert known.specification is not None
-    assert [(test.role, test.sentence) for test in known.specification.tests] == [
-        ("shows", "The reported sum is right."),
-        ("shows", "Negative numbers are added, too."),
-        ("shows", "So are large ones."),
-        ("guards", "Adding nothing changes nothing."),
-    ]
-    assert known.specification.example == "tests/test_spec_example.py"
-    found = await subject.verify({"money.py": FIXED}, "", known)
+
+async def test_hidden_examples_that_turn_are_proof(trial: Callable[..., Trial]) -> None:
+    subject = trial(UNITTEST, text=ISSUE)
+    known = await subject.planned(*EXAMPLES)
+    assert known.examples is not None
+    assert [one.base[0].stdout for one in known.examples.examples] == ["-1\n", "19\n", "99999999999999999999\n", "5\n"]
+    found = await subject.verify({"money.py": FIXED}, "", known.model_copy(update={"review": NOTHING}))
     assert (found.verdict, found.rules, found.isolated, found.sandbox) == ("proved", (), True, "bubblewrap")
-    assert found.specification is not None
-    assert {test.head for test in found.specification.tests} == {"passed"}
-    assert {control.outcome for control in found.controls} <= {"held", "not_applicable", "not_run"}
+    assert all(one.holds for one in examples_of(found))
 
 
 async def test_a_fix_of_the_example_alone_is_broken_and_the_agent_sees_only_sentences(
     trial: Callable[..., Trial],
 ) -> None:
-    subject = trial(UNITTEST)
-    known = await subject.specified(SPECIFIED, *SPECIFIED_IDS)
+    subject = trial(UNITTEST, text=ISSUE)
+    known = await subject.planned(*EXAMPLES)
     special = FIXED.replace("return a + b", "return 3 if (a, b) == (1, 2) else a - b")
     found = await subject.verify({"money.py": special, "tests/test_add.py": NEW_TEST}, REPRODUCTION, known)
-    assert (found.verdict, found.rules[0]) == ("broken", "specification_fails")
+    assert (found.verdict, found.rules[0]) == ("broken", "example_fails")
     told = feedback(found)
-    assert "  - Negative numbers are added, too.\n  - So are large ones." in told
-    assert "`objection`" in told
-    for secret in ("test_negative", "10**20", "-3", "test_spec", "More"):
+    assert "  2. Negative numbers are added, too.\n  3. So are large ones." in told
+    assert "`objections`" in told
+    for secret in ("-21", "10**20", "-20", "print("):
         assert secret not in told
 
 
-async def test_a_change_that_breaks_guarded_behaviour_is_broken(trial: Callable[..., Trial]) -> None:
-    subject = trial(UNITTEST)
-    known = await subject.specified(SPECIFIED, *SPECIFIED_IDS)
+async def test_a_change_that_breaks_what_must_go_on_is_broken(trial: Callable[..., Trial]) -> None:
+    subject = trial(UNITTEST, text=ISSUE)
+    known = await subject.planned(*EXAMPLES)
     found = await subject.verify({"money.py": FIXED.replace("a + b", "a + b if b else 0")}, "", known)
     assert found.verdict == "broken"
-    assert "require to keep working:\n  - Adding nothing changes nothing." in feedback(found)
+    assert "  4. Adding nothing changes nothing." in feedback(found)
+
+
+async def test_an_example_that_the_agent_disputes_is_left_to_people(trial: Callable[..., Trial]) -> None:
+    subject = trial(UNITTEST, text=ISSUE)
+    wrong = example("money.add(7, 70)", "0", "Sums of sevens are nothing.")
+    known = (await subject.planned(*EXAMPLES, wrong)).model_copy(update={"review": NOTHING})
+    found = await subject.verify({"money.py": FIXED}, "", known, objections={"4": "The issue says nothing of sevens."})
+    assert (found.verdict, found.rules[0]) == ("tested", "example_disputed")
+
+
+async def test_a_reviewer_finds_what_the_plan_did_not_look_at(trial: Callable[..., Trial]) -> None:
+    subject = trial(UNITTEST, text=ISSUE)
+    known = await subject.planned(*EXAMPLES)
+    text = textwrap.dedent(FIXED.replace("a + a", "a * 2 if a < 100 else a"))
+    halved: Changes = {"money.py": text}
+    counter = [example("money.twice(150)", "300", "Large numbers are doubled, too.", kind="keeps")]
+    review = await subject.verifier.judge.counter(counter, patch_of({"money.py": text}))
+    assert [one.name for one in review.examples] == ["r1"]
+    assert review.examples[0].fails
+    found = await subject.verify(halved, "", known.model_copy(update={"review": review}))
+    assert (found.verdict, found.rules[0]) == ("broken", "example_fails")
+    assert "A reviewer's counter-examples" in feedback(found)
+    assert "300" not in feedback(found)
 
 
 async def test_unittest_red_to_green_is_tested(trial: Callable[..., Trial]) -> None:
@@ -91,7 +110,7 @@ async def test_a_false_claim_is_broken_and_the_agent_is_told_why(trial: Callable
     subject = trial(UNITTEST)
     found = await subject.verify({"README.md": "mended\n", "tests/test_add.py": NEW_TEST}, REPRODUCTION)
     assert found.verdict == "broken"
-    assert "The reproduction still fails on the head." in found.reasons
+    assert "The agent's own test still fails on the change." in found.reasons
     told = feedback(found)
     assert "Newly failing: tests.test_add.TestAdd.test_one" in told
     assert "AssertionError: -1 != 3" in told
@@ -195,7 +214,7 @@ async def test_changed_tests_beside_an_old_failure_in_the_same_file(trial: Calla
 async def test_a_missing_command_is_broken(trial: Callable[..., Trial]) -> None:
     found = await trial(UNITTEST).verify({"money.py": FIXED}, "no-such-command --at-all")
     assert found.verdict == "broken"
-    assert found.reasons == ("The reproduction could not be run on the head.",)
+    assert found.reasons == ("The agent's own test could not be run on the change.",)
 
 
 async def test_a_new_module_does_not_shadow_an_installed_one(trial: Callable[..., Trial]) -> None:
@@ -365,34 +384,3 @@ SECOND = """\
             self.assertEqual(money.twice(8), 16)
     """
 SECOND_IDS = ("tests.test_second.Second.test_order", "tests.test_second.Second.test_twice")
-
-
-async def test_tests_against_a_change_find_what_the_first_author_did_not_look_at(trial: Callable[..., Trial]) -> None:
-    subject = trial(UNITTEST)
-    prover = subject.verifier.prover
-    known = await subject.specified(SPECIFIED, *SPECIFIED_IDS)
-    assert known.specification is not None
-    source = SourceText(path="tests/test_second.py", text=textwrap.dedent(SECOND))
-    wrong = FIXED.replace("return a + a", "return a * a")
-    patch = patch_of({"money.py": textwrap.dedent(wrong)})
-    frozen, told = await prover.specify_against(known.specification, patch, [source], SECOND_IDS)
-    assert [test.role for test in frozen.tests] == ["shows", "guards"], told
-    found = await subject.verify({"money.py": wrong}, "", known.model_copy(update={"second_tests": frozen}))
-    assert (found.verdict, "second_tests_fails" in found.rules) == ("broken", True)
-    assert "it broke:\n  - Doubling a number still works." in feedback(found)
-    found = await subject.verify({"money.py": FIXED}, "", known.model_copy(update={"second_tests": frozen}))
-    assert (found.verdict, found.rules) == ("proved", ())
-
-
-async def test_the_first_authors_tests_handed_in_again_are_none(trial: Callable[..., Trial]) -> None:
-    subject = trial(UNITTEST)
-    known = await subject.specified(SPECIFIED, *SPECIFIED_IDS)
-    assert known.specification is not None
-    again = known.specification.files
-    prover, patch = subject.verifier.prover, patch_of({"money.py": textwrap.dedent(FIXED)})
-    frozen, _ = await prover.specify_against(known.specification, patch, again, SPECIFIED_IDS)
-    assert (frozen.tests, frozen.absent) == ((), "the second author wrote the first one's tests again.")
-    other = [file.model_copy(update={"text": f"{file.text}\n"}) for file in again]
-    frozen, told = await prover.specify_against(known.specification, patch, other, SPECIFIED_IDS)
-    assert "already exists; use another name." in told
-    assert not frozen.tests

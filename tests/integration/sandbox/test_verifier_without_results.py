@@ -11,7 +11,7 @@ from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.verify.feedback import feedback
 from app.verify.project import TimeLimits
 from app.verify.suite import measure
-from tests.support.selecting import Project
+from tests.support.suite_projects import Project
 from tests.support.verifier_trial import (
     FIXED,
     NEW_TEST,

@@ -32,8 +32,7 @@ reasoning: high
 fallbacks: [anthropic/claude-sonnet-5]
 runner: native
 plan: approve
-specification: false
-second_author: false
+reviewer: false
 setup:
   - pip install -e .
   - make fixtures
@@ -81,8 +80,7 @@ def test_every_key_is_read() -> None:
         fallbacks=("anthropic/claude-sonnet-5",),
         runner="native",
         plan="approve",
-        specification=False,
-        second_author=False,
+        reviewer=False,
         setup=("pip install -e .", "make fixtures"),
         test="make test",
         lint="make lint  # not a comment",
@@ -194,7 +192,7 @@ BROKEN = [
     (b"model: [a/b]", 1, "model", "must be text, not a list"),
     (b"model:\n  plan: openai/o3", 1, "model", "requires `code`"),
     (b"model:\n  code: a/b\n  coed: a/b", 3, "model.coed", "is not a known key; did you mean `code`?"),
-    (b"model:\n  code: a/b\n  review: a/b", 3, "model.review", "known keys are code, plan, test, answer, cheap"),
+    (b"model:\n  code: a/b\n  other: a/b", 3, "model.other", "known keys are code, plan, review, answer, cheap"),
     (b"model:\n  code: a/b\n  plan: recorded/x", 3, "model.plan", "recordings are chosen on the command line"),
     (b"model:\n  code: a/b\n  cheap: 5", 3, "model.cheap", "must be text, not 5; put it in quotes"),
     (b"reasoning: huge", 1, "reasoning", 'must be low, medium or high, not "huge"'),
@@ -431,3 +429,11 @@ def test_every_example_in_the_documentation_is_valid() -> None:
         "mutation score",
         "warnings",
     ]
+
+
+def test_keys_that_are_gone_are_accepted_with_a_note() -> None:
+    config = parse_config(b"specification: false\nsecond_author: true\nmodel:\n  code: a/b\n  test: c/d\n")
+    assert config.model is not None
+    assert config.model.code == "a/b"
+    assert [note.split("`")[1] for note in config.gone] == ["specification", "second_author", "model.test"]
+    assert parse_config(b"test: x\n").gone == ()

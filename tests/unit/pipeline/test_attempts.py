@@ -117,7 +117,7 @@ async def test_no_further_attempt_after_a_proved_one() -> None:
 
 
 async def test_no_further_attempt_when_no_better_verdict_is_possible() -> None:
-    for rule, made in (("no_specification", [1]), ("watches_tests", [1, 2, 3])):
+    for rule, made in (("no_reviewer", [1]), ("existing_tests_changed", [1, 2, 3])):
         first = outcome(1, "tested")
         assert first.result.verification is not None
         facts = first.result.verification.model_copy(update={"rules": (rule,)})
@@ -346,7 +346,7 @@ def test_attempts_section_describes_each_attempt_and_the_choice() -> None:
     assert text.startswith("3 attempts of 3 requested, each in its own tree")
     assert "Attempt 1 was chosen by its verification" in text
     assert "| 1 (taken) | tested | 5 | 10 turns, $0.00 |" in text
-    assert "| 2 | gave up |" in text
+    assert "| 2 | failed |" in text
     assert describe_attempts(tried[0]) == "tested, 5 changed lines, taken: "
     assert describe_attempts(tried[1]).startswith("gave up: ")
     assert attempts_section((), 1) == attempts_section(tried, 1) == ""

@@ -9,11 +9,9 @@ from app.agent.base import RunnerEnding, Submission
 from app.core.errors import ExitCode, SetupError
 from app.core.job import Journal, QuestionAnswers, WaitingForUser
 from app.core.patch import Patch
-from app.core.plan import Plan
 from app.core.verification import (
     FailureReason,
     Reproduction,
-    Specification,
     SuiteComparison,
     Verdict,
     Verification,
@@ -21,6 +19,7 @@ from app.core.verification import (
 )
 from app.pipeline.attempts import Attempt
 from app.pipeline.pipeline import solve
+from app.pipeline.planner import ProposedPlan
 from app.pipeline.submission_verification import MAX_REVIEWS, is_acceptable
 from app.sandbox.base import Sandbox
 from tests.support.memory_journal import MemoryJournal
@@ -31,7 +30,7 @@ from tests.support.scripted_job import (
     Agent,
     Memory,
     World,
-    capped,
+    doubtful,
     job,
     patch,
     verification,
@@ -50,8 +49,8 @@ from tests.support.scripted_job import (
         (verification("unproved", "green"), ["unproved"], False, True),
         (verification("unproved", "green"), ["broken"], False, False),
         (verification("tested", "green"), ["broken"], False, True),
-        (capped(verification("tested")), [], False, False),
-        (capped(verification("tested")), ["tested"], False, True),
+        (doubtful(verification("tested")), [], False, False),
+        (doubtful(verification("tested")), ["tested"], False, True),
         (verification("unproved", "not_run", "not_run"), [], True, True),
         (verification("tested", "red", "green"), [], False, True),
         (verification("unproved", "red", "green"), [], False, False),
@@ -94,15 +93,11 @@ async def test_nothing_is_paid_for_before_a_set_up_is_known_to_be_possible(plan:
     async def impossible() -> None:
         raise SetupError("The package index has no such package.")
 
-    async def planned(_journal: Journal, _answers: Sequence[QuestionAnswers]) -> Plan:
+    async def planned(_journal: Journal, _answers: Sequence[QuestionAnswers]) -> ProposedPlan:
         asked.append("plan")
-        return PLAN
+        return ProposedPlan(plan=PLAN)
 
-    async def specified(key: str, _answers: Sequence[QuestionAnswers]) -> Specification:
-        asked.append(key)
-        return Specification(absent="none were requested.")
-
-    services = replace(world.services(), set_up=impossible, plan=planned, specify=specified)
+    services = replace(world.services(), set_up=impossible, plan=planned)
     with pytest.raises(SetupError):
         await solve(job(plan_mode=plan), services, MemoryJournal())
     assert asked == []

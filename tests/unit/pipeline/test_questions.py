@@ -25,7 +25,7 @@ async def test_plan_questions_pause_the_job_and_answers_lead_to_a_new_plan() -> 
     assert (result.exit_status, result.plan) == ("pr_opened", PLAN)
     assert world.answered[-1] == ("Euro.",)
     assert "Euro." in world.agent.assignments[0].brief
-    assert resumed.executed == ["answers.1", "plan.1", "specification.answered", "verify.1", "publish"]
+    assert resumed.executed == ["answers.1", "plan.1", "examples", "verify.1", "publish"]
 
 
 async def test_plan_questions_are_asked_at_most_twice() -> None:

@@ -13,16 +13,12 @@ import pytest
 
 from app.cli.result_screen import finding_lines, green_line, red_line, rest_line
 from app.core.errors import ExitCode
-from app.core.examples import SourceText
+from app.core.examples import Because, JudgedExample, PlanExamples, ProgramRun, Review
 from app.core.job import JobState
 from app.core.lessons import Lesson
 from app.core.verification import (
-    Control,
     Execution,
-    Outcome,
     RestOfSuite,
-    SpecificationResult,
-    SpecifiedTest,
     TestCount,
     Verdict,
     Verification,
@@ -46,53 +42,52 @@ from tests.support.server_jobs import job
 from tests.unit.publish.test_status_text import result, view
 
 GOLDEN = Path(__file__).with_name("golden")
-TEST = "tests/test_specification.py::test_half_cents"
-"""The test that the independent test author wrote."""
 HELP = {"/agent fix [what]": "start; on a pull request: change it", "/agent …": "guide the running job, or start one"}
 """A list of commands; the real one changes with each command."""
 
 
-def specification(head: Outcome = "passed") -> SpecificationResult:
-    ran = Execution(command=f"python -m pytest {TEST}", exit_code=0 if head == "passed" else 1, seconds=0.4)
-    return SpecificationResult.model_validate(
-        {
-            "tests": (
-                SpecifiedTest(
-                    id=TEST, sentence="A total of 0.125 is shown as 0.13.", role="shows", varies=True, head=head
-                ),
-                SpecifiedTest(id=f"{TEST}_kept", sentence="A total of 0.12 stays 0.12.", role="guards", head="passed"),
+def examples(printed: str = "0.13") -> PlanExamples:
+    shown, hidden, unchanged = (
+        JudgedExample(
+            name=str(number),
+            behaviour=behaviour,
+            because=Because(quote="Half cents go up.", source="issue"),
+            kind="keeps" if kept else "shows",
+            run="python",
+            program=f'from invoices.money import total\nprint(total("{value}"))\n',
+            stdout=f"{expected}\n",
+            hidden=number > 1,
+            quoted=not kept,
+            base=(ProgramRun(stdout=f"{today}\n"),) * 2,
+            change=(ProgramRun(stdout=f"{after}\n"),) * 2,
+        )
+        for number, (behaviour, kept, value, today, expected, after) in enumerate(
+            (
+                ("A total with half a cent is rounded up.", False, "0.125", "0.12", "0.13", printed),
+                ("Half cents of other totals go up, too.", False, "1.435", "1.43", "1.44", "1.44"),
+                ("A total without a part of a cent stays.", True, "0.12", "0.12", "0.12", "0.12"),
             ),
-            "files": (SourceText(path="tests/test_specification.py", text="def test_half_cents(): ...\n"),),
-            "base": Execution(command=ran.command, exit_code=1, seconds=0.4),
-            "head_run": ran,
-            "runs": 5,
-            "digest": "8a7df7afc6430d1b",
-            "example": "tests/test_specification.py",
-            "model": "anthropic/planner",
-            "turns": 2,
-            "tokens": 8_086,
-            "cost": 31_000,
-            "seconds": 14.2,
-            "controls": (
-                Control(name="failing_copies_fail", outcome="held"),
-                Control(name="changed_line_executed", outcome="not_run", detail="The framework cannot measure it."),
-            ),
-        }
+            1,
+        )
     )
+    return PlanExamples(examples=(shown, hidden, unchanged))
+
+
+REVIEW = Review(nothing="Every rounding goes through one function.", model="anthropic/planner", turns=1, tokens=8_086)
 
 
 def verified(verdict: Verdict) -> Verification:
     match verdict:
         case "proved":
-            return verification(specification=specification())
+            return verification(examples=examples(), review=REVIEW)
         case "tested":
-            return verification(verdict=verdict, reasons=("No independent tests were written.",))
+            return verification(verdict=verdict, reasons=("There are no examples.",))
         case "unproved":
             return verification(verdict=verdict, reproduction=None, reasons=("Nothing failed on the base.",))
         case "broken":
             failing = suite(newly_failing=("tests.test_dates.Leap.test_year",))
             reasons = ("A test newly fails.",)
-            return verification(verdict=verdict, specification=specification("failed"), suite=failing, reasons=reasons)
+            return verification(verdict=verdict, examples=examples("0.12"), suite=failing, reasons=reasons)
 
 
 RESTS: Mapping[str, RestOfSuite] = {
@@ -144,7 +139,7 @@ RESTS: Mapping[str, RestOfSuite] = {
 
 def with_rest(rest: RestOfSuite) -> Verification:
     """A verdict by the nearest tests, with the rest of the suite as far as it is."""
-    return with_verdict(verification(specification=specification()).model_copy(update={"rest": rest}))
+    return with_verdict(verification(examples=examples(), review=REVIEW).model_copy(update={"rest": rest}))
 
 
 def all_replies() -> Iterator[str]:

@@ -35,8 +35,6 @@ STATES: tuple[JobState, ...] = get_args(JobState)
 PLAN = Plan(
     summary="Half cents are rounded down.",
     steps=("Round half up.", "Add a test."),
-    hypotheses=("The context's default.",),
-    reproduce="pytest -q",
 )
 TOTALS = Totals(calls=9, prompt_tokens=60_000, completion_tokens=2_000, cost=420_000)
 WORKING: tuple[JobState, ...] = ("queued", "planning", "working", "verifying", "publishing")
@@ -279,7 +277,7 @@ def test_notes_on_the_request_are_shown() -> None:
 
 
 def hostile(case: str, state: JobState) -> StatusView:
-    plan = Plan(summary=case, steps=(case,) * 3, hypotheses=(case,), questions=(case,), reproduce=case)
+    plan = Plan(summary=case, steps=(case,) * 3, questions=(case,))
     kinds = ("command", "note", "verification")
     return view(
         state,

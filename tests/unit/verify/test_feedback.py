@@ -55,10 +55,6 @@ def test_newly_failing_tests_are_shown_with_the_output_of_just_these() -> None:
     assert "t9 is flaky." in text
 
 
-def test_without_a_reproduction_one_is_asked_for() -> None:
-    assert "Submit a reproduction" in feedback(Verification(verdict="tested"))
-
-
 def test_warnings_are_not_orders() -> None:
     gates = (
         GateResult(name="dependencies", outcome="warned", details=("uv.lock: needs review",)),

@@ -1,15 +1,11 @@
 """Reports of every framework become the same thing, and garbage becomes nothing."""
 
-import ast
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.verify.launcher import report_lines
-from app.verify.launcher.base import StepEnd, exit_code_problem
 from app.verify.report_files import MAX_DEPTH, report_in_file
 from app.verify.report_text import go_output, report_in_output
 from app.verify.reports import MAX_ID, CaseResult, Report
@@ -354,12 +350,6 @@ def test_output_without_a_summary_is_not_a_result() -> None:
     assert report_in_output(b"go: cannot find main module") is None
 
 
-def test_our_plugin_of_pytest_is_for_old_pythons() -> None:
-    text = Path(report_lines.__file__).read_text("utf-8")
-    ast.parse(text, feature_version=(3, 6))
-    assert "from __future__" not in text, "Python 3.6 does not know `annotations`"
-
-
 def test_ids_have_no_control_characters_and_an_end() -> None:
     name = "a&#10;b" + "c" * 2_000
     report = report_in_file(junit(f'<testcase classname="t" name="{name}" file="t.py"/>'))
@@ -367,18 +357,3 @@ def test_ids_have_no_control_characters_and_an_end() -> None:
     (only,) = report
     assert "\n" not in only
     assert len(only) == MAX_ID
-
-
-@pytest.mark.parametrize(
-    ("code", "failed", "complete", "problem"),
-    [
-        (0, False, True, ""),
-        (0, True, True, "The exit code is 0 although a test failed."),
-        (0, True, False, "The exit code is 0 although a test failed."),
-        (1, True, True, ""),
-        (5, False, True, "The exit code is 5 although no test failed."),
-        (5, False, False, ""),
-    ],
-)
-def test_exit_code_has_to_fit_the_results(code: int, failed: bool, complete: bool, problem: str) -> None:
-    assert exit_code_problem(StepEnd(exit_code=code), failed=failed, complete=complete) == problem

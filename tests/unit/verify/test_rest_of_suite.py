@@ -8,11 +8,19 @@ import pytest
 
 from app.core.errors import AgentFixError
 from app.core.patch import FileChange, Patch
-from app.core.verification import Execution, Facts, RestOfSuite, RestOrder, SuiteComparison, SuiteResult, TestCount
+from app.core.verification import (
+    Execution,
+    RestOfSuite,
+    RestOrder,
+    SuiteComparison,
+    SuiteResult,
+    TestCount,
+    Verification,
+)
 from app.verify.base_rules import JudgedPatch
 from app.verify.frameworks import SuiteCommand
 from app.verify.rest_of_suite import FIRST, MAX_NAMED, RestRunner, RestStep, left_out, rest_of
-from app.verify.suite_runner import Recheck, SuiteRunner
+from app.verify.suite_runner import SuiteRunner
 from app.verify.verifier import Verifier
 from tests.support.memory_journal import Died, MemoryJournal
 from tests.support.memory_tree import MemoryTree
@@ -72,31 +80,20 @@ class ScriptedParts(SuiteRunner):
         return SuiteComparison(command="pytest", base=before or ran(names), head=head, newly_failing=newly)
 
 
-class UnchangedRecheck(Recheck):
-    """Runs nothing, and excuses nothing."""
-
-    async def of(self, suite: SuiteComparison) -> SuiteComparison:
-        return suite
-
-
 @dataclass(frozen=True)
 class ScriptedSides(SuiteRunner):
     """A runner whose base passes and whose head fails."""
 
-    rechecked: list[float] = field(default_factory=list)
-    """The limit of each recheck."""
+    rechecked: list[tuple[str, float]] = field(default_factory=list)
+    """Each run on the change, with its limit."""
 
     async def _on_base(self, only: tuple[str, ...] | None) -> SuiteResult:
         return ran(["tests/test_a.py::test_x"])
 
-    async def _run_as_base(
-        self, name: str, patch: Patch, base: SuiteResult, only: tuple[str, ...] | None
-    ) -> SuiteResult:
-        return ran(failing=["tests/test_a.py::test_x"])
-
-    def _recheck(self, patch: Patch, base: SuiteResult | None, only: tuple[str, ...] | None) -> Recheck:
-        self.rechecked.append(self.limit)
-        return UnchangedRecheck(self, patch)
+    async def execute(self, name: str, patch: Patch | None, only: tuple[str, ...] | None) -> SuiteResult:
+        self.rechecked.append((name, self.limit))
+        on_base = name.startswith("suite-base")
+        return ran(["tests/test_a.py::test_x"]) if on_base else ran(failing=["tests/test_a.py::test_x"])
 
 
 def scripted(failing: frozenset[str] = frozenset(), silent: frozenset[str] = frozenset()) -> ScriptedParts:
@@ -237,7 +234,7 @@ async def test_a_head_that_hangs_for_the_suites_own_time_is_worse() -> None:
     assert (rest.state, rest.compared, rest.worse) == (
         "finished",
         0,
-        "The suite finishes on the base but not on the head.",
+        "The suite finishes on the base but not on the change.",
     )
 
 
@@ -260,7 +257,8 @@ async def test_no_part_is_begun_in_less_time_than_any_took(minutes: float, state
 async def test_failing_tests_run_again_for_the_suites_own_time_however_short_their_part_was() -> None:
     runner = ScriptedSides(PYTEST, unopened(TREE), 60.0)
     found = await runner.part(JudgedPatch.of(TREE, CHANGE), ("tests/test_a.py",), None, 5.0)
-    assert (found.newly_failing, runner.rechecked) == (("tests/test_a.py::test_x",), [60.0])
+    assert found.newly_failing == ("tests/test_a.py::test_x",)
+    assert [limit for name, limit in runner.rechecked if name.endswith("-alone")] == [60.0, 60.0]
 
 
 async def test_the_first_part_is_small() -> None:
@@ -299,7 +297,9 @@ async def test_each_part_begins_with_the_result_so_far_and_may_be_ended() -> Non
 
 
 async def test_a_rest_is_not_compared_by_another_test_command_than_the_verified_one() -> None:
-    facts = Facts(suite=nearest("tests/test_near.py"), rest=RestOfSuite(files=3, minutes=30.0, command="pytest"))
+    facts = Verification(
+        verdict="tested", suite=nearest("tests/test_near.py"), rest=RestOfSuite(files=3, minutes=30.0, command="pytest")
+    )
     order = RestOrder(patch=CHANGE, known=ran(), nearest=("tests/test_near.py",))
     verifier = Verifier(unopened(TREE), test="make test")
     with pytest.raises(AgentFixError, match="rests on `pytest`, but the test command here is `make test`"):

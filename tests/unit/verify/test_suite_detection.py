@@ -7,8 +7,6 @@ import pytest
 
 from app.verify.detect import find_suite
 from app.verify.frameworks import REPORTER_OPTIONS, SuiteCommand, narrow, report_command, report_environment
-from app.verify.launcher.python import PythonLauncher
-from app.verify.suite import suite_launcher
 from tests.support.memory_tree import MemoryTree
 
 UNITTEST = "import unittest\nclass A(unittest.TestCase):\n    def test_a(self): pass\n"
@@ -244,23 +242,6 @@ def test_modules_of_a_go_workspace_are_not_named_as_left_out() -> None:
     suite = found({**files, "b/go.mod": "", "b/b_test.go": ""})
     assert suite is not None
     assert suite.note == "Also found, but not run: `cd b && go test ./...`. Set `test:` in the configuration to choose."
-
-
-@pytest.mark.parametrize(
-    ("command", "launched"),
-    [
-        ("PYTHONPATH=$PWD/src:$PYTHONPATH pytest -q", {"PYTHONPATH": "./src:"}),
-        ("PYTHONPATH=src pytest -k 'a[1]*'", {"PYTHONPATH": "src"}),
-        ("pytest -q tests/test_*.py", None),
-        ("pytest --rootdir=$PWD", None),
-        ("PYTHONPATH='$PWD' pytest", None),
-    ],
-)
-def test_words_that_only_a_shell_knows_are_left_to_it(command: str, launched: dict[str, str] | None) -> None:
-    suite = found({"tests/test_a.py": PLAIN}, command)
-    assert suite is not None
-    launcher = suite_launcher(suite)
-    assert (launcher.environment if isinstance(launcher, PythonLauncher) else None) == launched
 
 
 def test_a_configured_command_that_nobody_knows_is_run_as_it_is() -> None:

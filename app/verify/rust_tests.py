@@ -1,10 +1,9 @@
-"""Sources of every language with a grammar: their differences, their trees, and what they are without comments."""
+"""The parts of a Rust source that only a build of tests has: which they are, and those of another version instead."""
 
 import re
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import SequenceMatcher
 from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -13,217 +12,13 @@ from tree_sitter import Node
 
 from app.repo import grammars
 
-_MAX_PAIRS = 2_000_000
-"""Equal lines on both sides; the matcher's time grows with them, and a file may repeat a single line."""
-
-
-class Hunk(NamedTuple):
-    """Lines [old_start, old_end) of the old version became lines [new_start, new_end) of the new one; from 0."""
-
-    old_start: int
-    old_end: int
-    new_start: int
-    new_end: int
-
-    @property
-    def old_rows(self) -> range:
-        return range(self.old_start, self.old_end)
-
-
-def hunks(old: bytes, new: bytes) -> list[Hunk]:
-    """The differences in order. If they would take too long to find, one hunk covers them all."""
-    before, after = old.split(b"\n"), new.split(b"\n")
-    start = 0
-    while start < min(len(before), len(after)) and before[start] == after[start]:
-        start += 1
-    tail = 0
-    while tail < min(len(before), len(after)) - start and before[-1 - tail] == after[-1 - tail]:
-        tail += 1
-    before, after = before[start : len(before) - tail], after[start : len(after) - tail]
-    if not before and not after:
-        return []
-    left, right = Counter(before), Counter(after)
-    if sum(count * right[line] for line, count in left.items()) > _MAX_PAIRS:
-        return [Hunk(start, start + len(before), start, start + len(after))]
-    matcher = SequenceMatcher(None, before, after, autojunk=False)
-    return [
-        Hunk(start + old_start, start + old_end, start + new_start, start + new_end)
-        for tag, old_start, old_end, new_start, new_end in matcher.get_opcodes()
-        if tag != "equal"
-    ]
-
-
-def added_rows(old: bytes, new: bytes) -> set[int]:
-    """Rows of the new version, from 0, that were added or changed."""
-    return {row for hunk in hunks(old, new) for row in range(hunk.new_start, hunk.new_end)}
-
-
-_MAX_BYTES = 4 << 20
-_SECONDS = 5.0
-
-
-class NotParsedError(ValueError):
-    """A source is too large, or took too long to parse."""
-
-
-def root_of(language: str, content: bytes) -> Node | None:
-    """The root of the syntax tree; None if the file is too large or takes too long to parse."""
-    return grammars.with_tree(language, content, lambda tree: tree.root_node, max_bytes=_MAX_BYTES, seconds=_SECONDS)
-
 
 def text_of(content: bytes, node: Node) -> bytes:
     """The node itself does not have its text, because the parser read it in chunks."""
     return content[node.start_byte : node.end_byte]
 
 
-def walk_nodes(root: Node, *, only_named: bool = True) -> Iterator[Node]:
-    """The node and all in it, or all named ones, in the order of the text."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting += reversed(node.named_children if only_named else node.children)
-
-
-def nodes_around(node: Node) -> Iterator[Node]:
-    """What the node is a part of, the innermost first."""
-    while node.parent is not None:
-        node = node.parent
-        yield node
-
-
-def row_of_cgo(content: bytes) -> int | None:
-    """The row, from 0, of a Go file's import of "C", however it is written; None if it has none.
-
-    Raises NotParsedError.
-    """
-    root = root_of("go", content)
-    if root is None:
-        raise NotParsedError(f"a source in go of {len(content)} bytes")
-    for node in walk_nodes(root):
-        path = node.child_by_field_name("path") if node.type == "import_spec" else None
-        text = text_of(content, path).replace(b"\r", b"") if path is not None else b""
-        if text[1:-1] == b"C" or b"\\" in text:
-            return node.start_point.row
-    return None
-
-
 COMMENTS = frozenset({"comment", "line_comment", "block_comment", "html_comment"})
-_CURLY = frozenset({"javascript", "typescript", "tsx", "go", "rust", "java"})
-ECMASCRIPT = frozenset({"javascript", "typescript", "tsx"})
-
-# Comments that a compiler, interpreter or bundler obeys. They are part of the program.
-_OBEYED = {
-    "go": re.compile(rb"//(?:go:(?:build|embed|linkname|generate|wasm|cgo)|export |line |\s*\+build )"),
-    "ruby": re.compile(rb"#[\s*-]*(?:frozen_string_literal|warn_indent|shareable_constant_value|(?:en)?coding)\s*[:=]"),
-    "python": re.compile(rb"#.*coding[:=]"),
-    **dict.fromkeys(ECMASCRIPT, re.compile(rb"/[/*].*@jsx|/\*\s*(?:webpack|@vite|turbopack)|///\s*<reference")),
-}
-# Their text counts as it is: white space inside is data, and apparent comments are not comments.
-VERBATIM = frozenset(
-    {"string", "template_string", "regex", "string_literal", "raw_string_literal", "interpreted_string_literal"}
-    | {"char_literal", "character_literal", "rune_literal", "heredoc_body", "subshell", "string_array", "symbol_array"}
-    | {"delimited_symbol", "preproc_arg", "system_lib_string", "character", "uninterpreted"}
-)
-_OPEN, _CLOSE = b"\0(", b"\0)"
-
-
-def is_obeyed(language: str, comment: bytes) -> bool:
-    return language in _OBEYED and _OBEYED[language].match(comment) is not None
-
-
-def normal_form(language: str, content: bytes) -> list[bytes] | None:
-    """The tokens and structure of a program without comments, layout, tests in the same file, and redundant marks.
-
-    Equal forms mean equal programs. None if the file is too large or takes too long to parse.
-    """
-    root = root_of(language, content)
-    if root is None:
-        return None
-    found: list[bytes] = []
-    waiting: list[Node | bytes | int] = [root]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, bytes):
-            found.append(item)
-        elif isinstance(item, int):  # the end of the node that was opened there
-            if len(found) - 1 == item:
-                found.pop()
-            else:
-                found.append(_CLOSE)
-        elif not item.child_count or item.type in VERBATIM or item.type == "jsx_text":
-            if text := _token(language, item, text_of(content, item)):
-                found.append(text)
-        else:
-            if item.is_named and not _redundant_parentheses(language, item, content):
-                waiting.append(len(found))
-                found.append(_OPEN + item.type.encode())
-            waiting += reversed(list(_parts(language, item, content)))
-    return found
-
-
-def _token(language: str, node: Node, text: bytes) -> bytes:
-    if node.type == "jsx_text":
-        lines = text.split(b"\n")
-        last = len(lines) - 1
-        kept = [(line.lstrip() if row else line) for row, line in enumerate(lines)]
-        kept = [(line.rstrip() if row < last else line) for row, line in enumerate(kept)]
-        return b" ".join(line for line in kept if line)
-    if node.type == "string" and language in ECMASCRIPT and text[:1] == b"'" and not set(b'"\\') & set(text):
-        return b'"' + text[1:-1] + b'"'
-    return text if node.type in VERBATIM and node.type != "preproc_arg" else text.strip()
-
-
-def _parts(language: str, node: Node, content: bytes) -> Iterator[Node | bytes]:
-    """A node's children without what does not count, and the text between them that no child covers."""
-    end = node.start_byte
-    children = node.children
-    skipped = _test_items(content, node, children) if language == "rust" else frozenset()
-    unwrapped = _redundant_parentheses(language, node, content)
-    for number, child in enumerate(children):
-        if gap := content[end : child.start_byte].replace(b"\\\n", b"").strip():
-            yield gap
-        end = child.end_byte
-        comment = child.type in COMMENTS and not is_obeyed(language, text_of(content, child))
-        if child.id in skipped or comment or child.type == "line_continuation":
-            continue
-        if child.type == "empty_statement" and node.type.startswith("for"):
-            yield b";"
-        elif unwrapped and child.type in ("(", ")"):
-            continue
-        elif not (_needless(language, node, children, number) or _nothing(language, node, child)):
-            yield child
-    if gap := content[end : node.end_byte].strip():
-        yield gap
-
-
-def _needless(language: str, parent: Node, children: Sequence[Node], number: int) -> bool:
-    """A semicolon that only ends a statement, or a comma before a closing bracket."""
-    child = children[number]
-    if child.type == ";":
-        return language in ECMASCRIPT | {"go"} and not parent.type.startswith("for")
-    if child.type != "," or language not in _CURLY or parent.type == "token_tree":
-        return False
-    rest = [other for other in children[number + 1 :] if other.type not in COMMENTS]
-    before = [other for other in children[:number] if other.type not in COMMENTS]
-    return bool(rest and before and rest[0].type in (")", "]", "}", ">") and before[-1].is_named)
-
-
-def _nothing(language: str, parent: Node, child: Node) -> bool:
-    """A comment in braces between JSX, or a docstring of a Python version that this one cannot parse."""
-    if child.type == "jsx_expression" and parent.type in ("jsx_element", "jsx_fragment"):
-        return all(inner.type in COMMENTS for inner in child.named_children)
-    if child.type == "expression_statement" and language == "python":
-        return child.child_count == 1 and child.children[0].type == "string"
-    return False
-
-
-def _redundant_parentheses(language: str, node: Node, content: bytes) -> bool:
-    if node.type != "parenthesized_expression" or language not in _CURLY:
-        return False
-    parent = node.parent
-    called = parent is not None and ("call" in parent.type or parent.type == "new_expression")
-    return not called and b"?." not in text_of(content, node)
 
 
 _BODIES = frozenset({"source_file", "declaration_list", "block"})
@@ -268,25 +63,6 @@ _FOR_TESTS = re.compile(
 def _for_tests(attribute: bytes) -> bool:
     text = b"".join(attribute.split())
     return text.endswith(b"]") and _FOR_TESTS.match(text) is not None
-
-
-def code_only(language: str, content: bytes) -> bytes | None:
-    """The same rows and columns with comments, docstrings, and Rust's tests in the same file as spaces."""
-
-    root = root_of(language, content)
-    if root is None:
-        return None
-    made, waiting = bytearray(content), [root]
-    while waiting:
-        node = waiting.pop()
-        children = node.children
-        skipped = _test_items(content, node, children) if language == "rust" else frozenset()
-        for child in children:
-            if child.type in COMMENTS or child.id in skipped or _nothing(language, node, child):
-                made[child.start_byte : child.end_byte] = re.sub(rb"[^\n]", b" ", text_of(content, child))
-            else:
-                waiting.append(child)
-    return bytes(made)
 
 
 _MAX_DEPTH = 64

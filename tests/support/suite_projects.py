@@ -1,15 +1,13 @@
-"""Small projects on which chosen tests are executed, each time in a fresh real sandbox."""
+"""Small projects whose suites are compared, each time in a fresh real sandbox."""
 
 import textwrap
 from collections.abc import Mapping
 
-from app.core.patch import FileChange
-from app.core.verification import SuiteComparison, SuiteResult, TestRun, TestSelection
+from app.core.verification import SuiteComparison, SuiteResult
 from app.sandbox.base import SetupPlan
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.verify.detect import find_suite
 from app.verify.project import ProjectUnderTest, TimeLimits
-from app.verify.selected_tests import Runs
 from app.verify.suite_runner import SuiteRunner
 from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress
@@ -20,7 +18,7 @@ _BASES: dict[frozenset[tuple[str, bytes]], SuiteResult] = {}
 
 
 class Project:
-    """A tree in memory with its suite; `run` executes chosen tests on it, or on it with changes."""
+    """A tree in memory with its suite."""
 
     def __init__(
         self,
@@ -52,28 +50,8 @@ class Project:
         project = frozenset(self.tree.files.items())
         found = await self.suite_runner().compare(patch, _BASES.get(project))
         assert found.base is not None
-        assert found.base.launched
         _BASES[project] = found.base
         return found
-
-    async def run(
-        self,
-        *ids: str,
-        changes: Mapping[str, str | None] | None = None,
-        tests: Mapping[str, str] | None = None,
-        seed: int = 1,
-        watch: Mapping[str, set[int]] | None = None,
-        timeout: float = 200.0,
-    ) -> TestRun:
-        patch = (
-            patch_of({path: as_bytes(text) if text else None for path, text in changes.items()}) if changes else None
-        )
-        files = tuple(
-            FileChange(path=path, mode="100644", content=as_bytes(text)) for path, text in (tests or {}).items()
-        )
-        selection = TestSelection(files=files, ids=ids)
-        runs = Runs(self.suite, self.under_test)
-        return await runs.run("tests", selection, patch, timeout=timeout, seed=seed, watch=sorted(watch or ()))
 
 
 def as_bytes(content: str) -> bytes:

@@ -1,1 +1,0 @@
-"""Analysis of what a patch changes in the sources, without executing anything."""

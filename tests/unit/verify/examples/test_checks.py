@@ -1,0 +1,130 @@
+"""What makes an example worth nothing: its output, its failure on the base, values that everybody has seen."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from app.core.examples import Because, Example, JudgedExample, PlanExamples, ProgramRun
+from app.verify.examples.checks import (
+    is_hidden,
+    is_quoted,
+    is_reporters_own,
+    mark_hidden,
+    refusal_of_text,
+    refusal_on_base,
+)
+from tests.support.memory_tree import MemoryTree
+
+ISSUE = "`half(7)` prints 3, but I expect 3.5.\n\nIt should also work for `half_up(9)`, which does not exist yet."
+TREE = MemoryTree({"pkg/half.py": b"def half(x):\n    return x // 2\n", "README.md": b"Halves are **exact**.\n"})
+
+
+def example(program: str = "print(half(7))", stdout: str = "3.5\n", **changes: object) -> Example:
+    values: dict[str, object] = {
+        "behaviour": "Half of an odd number is exact.",
+        "because": Because(quote="but I expect 3.5", source="issue"),
+        "run": "python",
+        "program": program,
+        "stdout": stdout,
+    }
+    return Example.model_validate(values | changes)
+
+
+@pytest.mark.parametrize(
+    ("stdout", "why"),
+    [
+        ("<obj at 0x7f3a2b1c>\n", "an address"),
+        ("/workspace/a.txt\n", "a directory of the run"),
+        ("2026-11-29\n", "the date of this run"),
+        ("", "prints nothing"),
+        ("x" * 5_000, "at most 4,000"),
+    ],
+)
+def test_outputs_that_differ_by_themselves_are_refused(stdout: str, why: str) -> None:
+    assert why in refusal_of_text(example(stdout=stdout), ISSUE, datetime(2026, 11, 29, tzinfo=UTC))
+
+
+def test_an_output_with_what_the_issue_gives_is_taken() -> None:
+    now = datetime(2026, 11, 29, tzinfo=UTC)
+    assert refusal_of_text(example(stdout="2026-11-29\n"), "On 2026-11-29 it prints nothing.", now) == ""
+    assert refusal_of_text(example(stdout="", exit=3), ISSUE, now) == ""
+
+
+def runs(stdout: str = "3\n", stderr: str = "", exit_code: int = 0, **more: object) -> tuple[ProgramRun, ...]:
+    return (ProgramRun.model_validate({"stdout": stdout, "stderr": stderr, "exit_code": exit_code, **more}),) * 2
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        runs(),
+        runs("", 'File "/workspace/pkg/half.py", line 2, in half\nTypeError: no', 1),
+        runs("", "AttributeError: module 'pkg' has no attribute 'half_up'", 1),
+        runs("", "NameError: name 'half_up' is not defined", 1),
+        runs("", timed_out=True),
+        runs(""),
+    ],
+)
+def test_a_difference_on_the_base_counts(base: tuple[ProgramRun, ...]) -> None:
+    assert refusal_on_base(example(), base, ISSUE, TREE) == ""
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        runs("", "ModuleNotFoundError: No module named 'numpy'", 1),
+        runs("", "SyntaxError: invalid syntax", 1),
+        runs("", "File \"alpine.py\", line 1\nNameError: name 'haf' is not defined", 1),
+        runs("", "locale.Error: unsupported locale setting", 1),
+        runs(problem="There is no node."),
+    ],
+)
+def test_a_failure_of_the_program_itself_is_refused(base: tuple[ProgramRun, ...]) -> None:
+    assert refusal_on_base(example(), base, ISSUE, TREE)
+
+
+def test_a_keeps_must_print_the_same_today() -> None:
+    kept = example(kind="keeps", stdout="3\n")
+    assert refusal_on_base(kept, runs(), ISSUE, TREE) == ""
+    assert "today it prints '4'" in refusal_on_base(kept, runs("4\n"), ISSUE, TREE)
+
+
+def test_a_shows_that_is_right_in_one_of_two_runs_says_nothing() -> None:
+    both = (ProgramRun(stdout="3.5\n"), ProgramRun(stdout="3\n"))
+    assert "one of two runs" in refusal_on_base(example(), both, ISSUE, TREE)
+
+
+@pytest.mark.parametrize(
+    ("quote", "source", "found"),
+    [
+        ("but I expect 3.5", "issue", True),
+        ("halves are exact", "README.md", True),
+        ("halves are exact", "docs/other.md", False),
+        ("I want 4", "issue", False),
+        ("3.5", "issue", False),
+        ("but I expect 3.5", "today", False),
+    ],
+)
+def test_a_quote_is_looked_up(quote: str, source: str, *, found: bool) -> None:
+    assert is_quoted(example(because=Because(quote=quote, source=source)), ISSUE, TREE) is found
+
+
+def test_only_an_example_with_the_issues_own_values_is_the_reporters() -> None:
+    assert is_reporters_own(example(), ISSUE)
+    assert not is_reporters_own(example("print(half(11))", "5.5\n"), ISSUE)
+
+
+def test_hidden_is_what_has_values_that_nobody_has_seen() -> None:
+    other = example("print(half(123))", "61.5\n")
+    assert is_hidden(other, (ISSUE,), "")
+    assert not is_hidden(other, (ISSUE,), "I tried half(123).")
+    assert not is_hidden(example(), (ISSUE,), "")
+    assert not is_hidden(example("print(is_half(7))", "True\n"), (ISSUE,), ""), "a boolean alone can be guessed"
+
+
+def test_with_one_example_nothing_is_hidden() -> None:
+    one = JudgedExample(**dict(example("print(half(123))", "61.5\n")))
+    two = JudgedExample(**dict(example()))
+    assert not any(each.hidden for each in mark_hidden(PlanExamples(examples=(one,)), (ISSUE,), "").examples)
+    marked = mark_hidden(PlanExamples(examples=(two, one)), (ISSUE,), "").examples
+    assert [each.hidden for each in marked] == [False, True]
