@@ -36,7 +36,7 @@ test: lint
 STORIES := tests/e2e/test_story.py tests/e2e/test_e2b_story.py::test_a_server_works_in_e2b_from_a_label_to_a_draft \
 	tests/integration/server/browser/test_setup.py tests/integration/server/browser/test_dashboard.py tests/integration/server/browser/test_forms.py \
 	tests/integration/git/test_git_store.py tests/integration/git/test_inspection.py \
-	tests/integration/sandbox/test_layers.py::test_node_modules_is_writable_and_reset_after_each_command \
+	tests/integration/sandbox/test_layers.py::test_node_modules_is_writable_and_the_next_sandbox_has_it_as_it_was \
 	tests/integration/sandbox/test_fixture_projects.py \
 	tests/integration/github/triggers/test_triggers.py tests/integration/github/test_effects.py \
 	tests/integration/github/test_calls.py tests/integration/github/test_fake_shapes.py tests/integration/github/test_graphql_documents.py \

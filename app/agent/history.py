@@ -85,9 +85,9 @@ class ConversationHistory:
 
     def say(self, text: str) -> None:
         """Add a message of the harness that no step has."""
-        said = [Message(role="user", content=text)]
-        self._messages += said
-        self._size += _size(said)
+        messages = [Message(role="user", content=text)]
+        self._messages += messages
+        self._size += _size(messages)
 
     def tokens(self) -> int:
         """The prompt's size: the provider's last count plus an estimate for what is new."""

@@ -46,8 +46,8 @@ def finding_lines(facts: Verification) -> Iterator[str]:
         yield f"no examples: {one_line(facts.examples.absent)}"
     for one in examples_of(facts):
         if one.fails:
-            asked = "asked: " if one.is_question else "disputed: " if one.disputed else "prints something else: "
-            yield f"{asked}{one_line(one.behaviour)}"
+            state = "asked: " if one.is_question else "disputed: " if one.disputed else "prints something else: "
+            yield f"{state}{one_line(one.behaviour)}"
     if facts.suite is not None:
         yield from (f"newly failing: {one_line(test)}" for test in facts.suite.newly_failing[:10])
         yield from filter(None, (facts.suite.not_run,))

@@ -135,8 +135,8 @@ class PlanConversation:
         if self._history is None or self._history.head[1].content != self.brief:
             return ()
         kept = self.steps if self._first_plan is None else self.steps[: self._first_plan]
-        said = (message for step in kept for message in messages_of(step))
-        return (*self._history.head[1:], *(message.model_copy(update={"thinking": ()}) for message in said))
+        looks = (message for step in kept for message in messages_of(step))
+        return (*self._history.head[1:], *(message.model_copy(update={"thinking": ()}) for message in looks))
 
     def with_hidden(self, found: PlanExamples) -> PlanExamples:
         """The examples, each marked if the work's prompt has none of its values."""
@@ -145,9 +145,9 @@ class PlanConversation:
             (call, each) for step in kept for call, each in zip(step.turn.calls, step.turn.observations, strict=True)
         ]
         read = [each.text for call, each in seen if call.name in {"view", "search"}]
-        said = [step.answer.content for step in kept] + [call.arguments for call, _ in seen]
-        said += [each.text for call, each in seen if call.name not in {"view", "search"}]
-        return mark_hidden(found, (self.issue, *read), "\n".join(said))
+        attempts = [step.answer.content for step in kept] + [call.arguments for call, _ in seen]
+        attempts += [each.text for call, each in seen if call.name not in {"view", "search"}]
+        return mark_hidden(found, (self.issue, *read), "\n".join(attempts))
 
     @property
     def _last_turn(self) -> PlanTurn:

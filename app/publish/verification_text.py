@@ -41,14 +41,14 @@ class Caps(NamedTuple):
     text: int
 
 
-TOLD = 3
+MAX_ROWS = 3
 """Examples in the open; the others are folded."""
 
 
 def example_table(facts: Verification, caps: Caps) -> str:
     """The most telling examples: those that fail, then those that turn, the hidden ones first."""
     examples = sorted(examples_of(facts), key=lambda one: (not one.fails, not one.turns, not one.hidden))
-    rows = [[_program(one), _printed(one.base), _printed(one.change)] for one in examples[:TOLD]]
+    rows = [[_program(one), _printed(one.base), _printed(one.change)] for one in examples[:MAX_ROWS]]
     return table(["Program", "Before", "After"], rows) if rows else ""
 
 

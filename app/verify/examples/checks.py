@@ -178,26 +178,26 @@ def text_of(example: Example) -> str:
     return "\n".join((example.program, example.stdin, *example.args, *files, example.stdout))
 
 
-def is_hidden(example: Example, known: Iterable[str], said: str) -> bool:
+def is_hidden(example: Example, known: Iterable[str], conversation: str) -> bool:
     """True if an example has values of its own, and the conversation that the fixer sees has none of them.
 
-    `known` are texts that everybody has: the issue, the shown example, files that were read. `said` is what the plan's
-    author wrote and tried, which the fixer sees. A value of one or two characters says nothing if it is found there.
+    `known` are texts that everybody has: the issue, the shown example, files that were read. `conversation` has what
+    the plan's author wrote and tried, which the fixer sees. A value of one or two characters says nothing if it is found there.
     """
     open_text = "\n".join(known)
     own = [value for value in values_of(example) if not _has_word(open_text, value)]
     telling = [value for value in own if len(value) > 2]
-    return bool(own) and not any(_has_word(said, value) for value in telling)
+    return bool(own) and not any(_has_word(conversation, value) for value in telling)
 
 
-def mark_hidden(found: PlanExamples, known: Sequence[str], said: str) -> PlanExamples:
+def mark_hidden(found: PlanExamples, known: Sequence[str], conversation: str) -> PlanExamples:
     """The examples, each marked if the fixer sees none of its values; with fewer than two that differ, none is."""
     shown = found.shown
     if shown is None or sum(one.kind == "shows" for one in found.examples) < FEW:
         return found
     open_text = (*known, text_of(shown))
     examples = tuple(
-        one.model_copy(update={"hidden": one is not shown and is_hidden(one, open_text, said)})
+        one.model_copy(update={"hidden": one is not shown and is_hidden(one, open_text, conversation)})
         for one in found.examples
     )
     return found.model_copy(update={"examples": examples})

@@ -130,7 +130,7 @@ async def test_the_work_continues_from_the_looks_without_the_plan() -> None:
     assert [one.hidden for one in hidden] == [False, True]
 
 
-async def test_what_was_tried_while_looking_is_not_hidden() -> None:
+async def test_values_tried_while_looking_are_not_hidden() -> None:
     made = conversation()
     tried = act(("bash", '{"command": "python -c \\"print(half(211))\\""}'))
     proposed, _ = await made_by(tried, plan(written(1), written(2)), made=made)

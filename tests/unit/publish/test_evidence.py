@@ -40,7 +40,7 @@ def test_every_example_is_there_whole() -> None:
     assert "Disputed by the agent" in text
 
 
-def test_what_is_said_of_the_reviewer() -> None:
+def test_reviewer_is_mentioned_whatever_became_of_it() -> None:
     assert about_review(facts()) == ""
     assert "No reviewer: it was off." in about_review(facts(review=Review(absent="it was off.")))
     assert "wrote none: All are the same." in about_review(facts(review=Review(nothing="All are the same.")))

@@ -103,7 +103,7 @@ def counter(base: str = "wrong") -> Review:
         (facts(reproduction=Reproduction(command="c", on_base="red", on_head="red")), "broken", "reproduction_fails"),
     ],
 )
-def test_what_is_missing_or_fails_lowers_the_verdict(found: Facts, expected: Verdict, rule: str) -> None:
+def test_missing_or_failing_evidence_lowers_the_verdict(found: Facts, expected: Verdict, rule: str) -> None:
     judged = with_verdict(found)
     assert judged.verdict == expected
     assert judged.rules[0] == rule
