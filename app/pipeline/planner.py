@@ -141,13 +141,9 @@ class PlanConversation:
     def with_hidden(self, found: PlanExamples) -> PlanExamples:
         """The examples, each marked if the work's prompt has none of its values."""
         kept = self.steps if self._first_plan is None else self.steps[: self._first_plan]
-        seen = [
-            (call, each) for step in kept for call, each in zip(step.turn.calls, step.turn.observations, strict=True)
-        ]
-        read = [each.text for call, each in seen if call.name in {"view", "search"}]
-        attempts = [step.answer.content for step in kept] + [call.arguments for call, _ in seen]
-        attempts += [each.text for call, each in seen if call.name not in {"view", "search"}]
-        return mark_hidden(found, (self.issue, *read), "\n".join(attempts))
+        # What a command printed is left out: whoever ran a hidden program has typed its values, too.
+        typed = [text for step in kept for text in (step.answer.content, *(call.arguments for call in step.turn.calls))]
+        return mark_hidden(found, (self.issue,), "\n".join(typed))
 
     @property
     def _last_turn(self) -> PlanTurn:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from app.core.examples import JudgedExample
 from app.core.text import listed
 from app.core.verification import Execution, Reproduction, SuiteComparison, SuiteResult, Verification
 from app.verify.examples.checks import did
@@ -95,16 +94,11 @@ def feedback(verification: Verification) -> str:
 def _examples(verification: Verification) -> Iterable[str]:
     failing = [one for one in examples_of(verification) if one.fails and not one.disputed]
     seen = verification.examples.shown if verification.examples is not None else None
-    for title, examples in (
-        (
-            "Examples from the issue print something else than expected:",
-            [one for one in failing if not _is_reviewers(one)],
-        ),
-        (
-            "A reviewer's counter-examples print something else than expected:",
-            [one for one in failing if _is_reviewers(one)],
-        ),
+    for title, by_reviewer in (
+        ("Examples from the issue print something else than expected:", False),
+        ("A reviewer's counter-examples print something else than expected:", True),
     ):
+        examples = [one for one in failing if (one.origin == "reviewer") is by_reviewer]
         if examples:
             yield title
         for one in examples:
@@ -112,10 +106,6 @@ def _examples(verification: Verification) -> Iterable[str]:
             yield f"  {one.name}. {one.behaviour}{f' It {did(one.change, one)}.' if known else ''}"
     if failing:
         yield _OBJECT
-
-
-def _is_reviewers(example: JudgedExample) -> bool:
-    return example.origin == "reviewer"
 
 
 def _is_about_examples(reason: str, verification: Verification) -> bool:

@@ -181,8 +181,8 @@ def text_of(example: Example) -> str:
 def is_hidden(example: Example, known: Iterable[str], conversation: str) -> bool:
     """True if an example has values of its own, and the conversation that the fixer sees has none of them.
 
-    `known` are texts that everybody has: the issue, the shown example, files that were read. `conversation` has what
-    the plan's author wrote and tried, which the fixer sees. A value of one or two characters says nothing if it is found there.
+    `known` are texts that everybody has: the issue, the shown example. `conversation` has what the plan's author wrote
+    and typed while looking, which the fixer sees; a value of one or two characters found there says nothing.
     """
     open_text = "\n".join(known)
     own = [value for value in values_of(example) if not _has_word(open_text, value)]
