@@ -332,7 +332,10 @@ def _add_repository_commands(commands: "Commands[argparse.ArgumentParser]") -> N
     setup.add_argument("--base", metavar="REF", help="commit, branch or tag to examine (default: HEAD)")
     setup.add_argument("--sandbox", choices=tuple(SANDBOXES), help=described())
     setup.add_argument(
-        "--seconds", type=_number(86_400, float), default=900.0, metavar="N", help="start no new trial after N seconds"
+        "--seconds",
+        type=_number(86_400, float),
+        metavar="N",
+        help="limit of the trials, and of each (default: a job's)",
     )
     setup.add_argument("--explain", action="store_true", help="show every candidate that was tried, and its commands")
     setup.add_argument("--write", action="store_true", help="add `setup:` and `test:` to .github/agent-fix.yml")

@@ -16,20 +16,22 @@ import yaml
 from app.cli.fix import read_config
 from app.cli.init import path_in, write_file
 from app.cli.local_context import LocalContext
-from app.config.repository import SOURCE, parse_config
+from app.config.repository import SOURCE, RepoConfig, parse_config
 from app.config.settings import Settings, read_settings
 from app.core.errors import AgentFixError, ConfigError, ExitCode, OutputError, SetupError
-from app.core.job import ProgressKind
-from app.core.text import one_line
+from app.core.job import Budget, ProgressKind
+from app.core.text import one_line, plain
 from app.core.yaml_and_toml import read_yaml
 from app.pipeline.wiring.project_setup import ChosenSetup, ProjectSetup, SetupProject
 from app.pipeline.wiring.sandboxes import make_provider, setup_tools
 from app.repo.inspection import RepositoryInspection, inspect, notes_about_contents, top_level
-from app.sandbox.base import SetupPlan
 from app.sandbox.setup.ecosystems.python import is_environment_creation
+from app.sandbox.setup.run_commands import RUNNING
 from app.verify.candidates import CLEAR, Trial, TrialLimits
 
 SHOWN = 300
+WIDTH = 160
+EVERY_SECONDS = 5.0
 
 
 def setup_command(arguments: argparse.Namespace) -> int:
@@ -38,9 +40,10 @@ def setup_command(arguments: argparse.Namespace) -> int:
     context.prepare()
     store = context.mirror(top_level(arguments.repo.expanduser().absolute()))
     inspected = inspect(arguments.repo.expanduser().absolute(), arguments.base, store)
-    if arguments.write:
-        configuration_with(inspected.root, {"test": "true"})  # refused now, not after the trials
-    report = asyncio.run(_examine(arguments, settings, context, inspected))
+    config = read_config(inspected, settings.defaults)
+    if arguments.write and (config.setup is None or config.test is None):  # refused now, not after the trials
+        configuration_with(inspected.root, {"setup": []} if config.test else {"test": "true"})
+    report = asyncio.run(_examine(arguments, settings, context, inspected, config))
     if arguments.json:
         print(json.dumps(report.as_json(), indent=2))
     else:
@@ -59,6 +62,8 @@ class SetupReport:
     notes: tuple[str, ...] = ()
     keeps_setup: bool = False
     """Whether the short lines of the set-up were tried as shown, and are as good."""
+    configured: frozenset[str] = frozenset()
+    """Which of `setup` and `test` the configuration has."""
 
     @property
     def best(self) -> Trial | None:
@@ -79,6 +84,12 @@ class SetupReport:
         """What `setup:` would say: the virtual environment is made before these."""
         plan = self.chosen.plan if self.chosen else None
         return [command for command in plan.commands if not is_environment_creation(command)] if plan else []
+
+    @property
+    def short(self) -> list[str]:
+        """The same as a person writes it."""
+        plan = self.chosen.plan if self.chosen else None
+        return [command for command in plan.short if not is_environment_creation(command)] if plan else []
 
     @property
     def test(self) -> str:
@@ -102,7 +113,7 @@ class SetupReport:
         count = self.best.count if self.best else None
         return {
             "candidate": self.best.candidate.name if self.best else "",
-            "setup": self.commands,
+            "setup": self.short,
             "test": self.test,
             "passed": count.passed if count else 0,
             "failed": count.failed if count else 0,
@@ -124,8 +135,7 @@ class SetupReport:
             yield f"{self._outcome(best)} ({best.seconds:.0f} s)."
             yield ""
             yield f"  chosen  {best.candidate.reason}"
-            plan = self.chosen.plan if self.chosen else SetupPlan()
-            for command in (self.commands if explain else plan.short) or ("nothing to install",):
+            for command in (self.commands if explain else self.short) or ("nothing to install",):
                 yield f"  set-up  {_first_line(command) if explain else _line(command)}"
             yield f"  tests   {self.test}"
         yield from (f"  note    {_line(text)}" for text in self.noted)
@@ -133,7 +143,9 @@ class SetupReport:
         if self.judged and (explain or not self.comparable):
             yield "Tried, the best first:"
             yield from (f"  - {reason if explain else _line(reason)}" for reason in self.judged)
-        if self.works:
+        if self.works and "setup" in self.configured:
+            yield f"This is what {SOURCE} says, and what a job does."
+        elif self.works:
             yield f"agent-fix finds this by itself. --write keeps it in {SOURCE}, --explain shows every command."
         elif best is not None and best.too_long:
             yield f"The suite needs more time: give --seconds, or a `test:` in {SOURCE} that runs a part of it."
@@ -163,38 +175,49 @@ def _first_line(command: str) -> str:
 
 
 async def _examine(
-    arguments: argparse.Namespace, settings: Settings, context: LocalContext, inspected: RepositoryInspection
+    arguments: argparse.Namespace,
+    settings: Settings,
+    context: LocalContext,
+    inspected: RepositoryInspection,
+    config: RepoConfig,
 ) -> SetupReport:
     started = monotonic()
-    config = read_config(inspected, settings.defaults)
     store = context.mirror(inspected.root)
     name = arguments.sandbox or settings.sandbox
     commit = inspected.base_commit
+    budget = config.budget.over(Budget(usd=settings.budget))
+    limits = TrialLimits.of_job(budget) if config.setup is None else TrialLimits(suite=budget.suite_seconds)
+    if arguments.seconds is not None:
+        limits = TrialLimits(total=arguments.seconds, suite=arguments.seconds)
+    configured = frozenset(name for name in ("setup", "test") if getattr(config, name) is not None)
     with TemporaryDirectory(prefix="setup-") as key:
         setup = ProjectSetup(
             SetupProject(
                 inspected.tree,
                 lambda: store.date(commit).date(),
                 str(inspected.root),
-                test=config.test,
-                network=config.network,
+                config.setup,
+                config.test,
+                config.network,
+                config.build,
             ),
             make_provider(name, settings),
             lambda: setup_tools(name, settings),
             lambda directory: store.checkout(commit, directory),
             Path(key).name,
-            _Stderr(quiet=arguments.json),
+            _Stderr(),
             memory=None,
-            limits=TrialLimits(total=arguments.seconds, suite=arguments.seconds),
+            limits=limits,
+            on_output=RunningCommand().show,
             trials="always",
         )
         notes = notes_about_contents(inspected.tree)
         try:
             chosen = await setup.chosen()
         except SetupError as error:
-            return SetupReport(None, monotonic() - started, (error.message, *notes))
-        report = SetupReport(chosen, monotonic() - started, notes)
-        if not (arguments.write and report.works):
+            return SetupReport(None, monotonic() - started, (error.message, *notes), configured=configured)
+        report = SetupReport(chosen, monotonic() - started, notes, configured=configured)
+        if not (arguments.write and report.works) or "setup" in configured:
             return report
         return replace(report, keeps_setup=await _does_as_well(setup, report))
 
@@ -215,11 +238,23 @@ async def _does_as_well(setup: ProjectSetup, report: SetupReport) -> bool:
 class _Stderr:
     """Progress for people, beside the result on stdout."""
 
-    quiet: bool
-
     def report(self, kind: ProgressKind, text: str) -> None:
-        if not self.quiet and kind in {"note", "verification"}:
-            print(one_line(text), file=sys.stderr)
+        if kind in {"note", "verification"}:
+            print(one_line(text), file=sys.stderr, flush=True)
+
+
+@dataclass(slots=True)
+class RunningCommand:
+    """The output of a set-up on stderr: the command, and its last line once in a while."""
+
+    _shown: float = 0.0
+
+    def show(self, output: bytes) -> None:
+        lines = [line for line in plain(output.decode(errors="replace")).splitlines() if line.strip()]
+        now = monotonic()
+        if lines and (lines[-1].startswith(RUNNING) or now - self._shown >= EVERY_SECONDS):
+            self._shown = now
+            print(f"  {one_line(lines[-1])[:WIDTH]}", file=sys.stderr, flush=True)
 
 
 def configuration_with(root: Path, added: dict[str, object]) -> bytes:
@@ -231,8 +266,9 @@ def configuration_with(root: Path, added: dict[str, object]) -> bytes:
     except OSError as error:
         raise OutputError(f"{path} cannot be read: {error.strerror}.") from error
     parse_config(before)
-    if {("setup",), ("test",)} & read_yaml(before).lines.keys():
-        raise AgentFixError(f"{path} has `setup:` or `test:` already.", hint="Remove these keys, then try again.")
+    if there := [f"`{name}:`" for name in added if (name,) in read_yaml(before).lines]:
+        names = " and ".join(there)
+        raise AgentFixError(f"{path} has {names} already.", hint="Remove what it has, then try again.")
     lines = yaml.safe_dump(added, sort_keys=False, width=10_000)
     content = before + (b"" if before.endswith(b"\n") or not before else b"\n") + lines.encode()
     try:
@@ -247,10 +283,13 @@ def write_configuration(root: Path, report: SetupReport) -> str:
     """Add the keys to the repository's configuration; what is written there already stays. Raises as
     `configuration_with`."""
     path = root / SOURCE
-    setup = list(report.chosen.plan.short) if report.chosen and report.keeps_setup else None
-    added: dict[str, object] = {**({"setup": setup} if setup is not None else {}), "test": report.test}
+    setup = report.short if report.keeps_setup else None
+    found: dict[str, object] = {**({"setup": setup} if setup is not None else {}), "test": report.test}
+    added = {name: value for name, value in found.items() if name not in report.configured}
+    if not added:
+        return f"Nothing is written to {path}: it has what was found."
     write_file(root, SOURCE, configuration_with(root, added))
-    if setup is None:
+    if setup is None and "setup" not in report.configured:
         return (
             f"Written to {path}: `test:` only. Short lines for the set-up do not do as well, so it is found each time."
         )

@@ -207,6 +207,11 @@ class RepoConfig(StrictRecord):
         default=None, description="Commands that prepare the project; detected if absent, none if the list is empty."
     )
     test: Command | None = Field(default=None, description="The command of the test suite; detected if absent.")
+    build: Command | None = Field(
+        default=None,
+        description="A command that builds changed files. It is run once in every tree before its tests, outside their"
+        " time limits; a change that it fails on fails.",
+    )
     lint: Command | None = Field(default=None, description="A command that must not start to fail.")
     gates: Gates = Field(
         default=(),

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from time import monotonic
 
 from app.core.errors import SetupError
-from app.core.job import BASE_SUITE, Progress, waiting_for
+from app.core.job import BASE_SUITE, Budget, Progress, waiting_for
 from app.core.patch import Tree
 from app.core.text import listed, one_line
 from app.core.verification import SuiteResult, TestCount
@@ -508,12 +508,21 @@ Open = Callable[[Candidate], AbstractAsyncContextManager[Sandbox]]
 """A fresh tree of the base with the candidate's set-up; raises SetupError if that fails."""
 
 
+JOB_SECONDS = 60.0
+"""Of a candidate's suite in a job: the first turn waits for these, however long the suite is."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrialLimits:
     """Seconds for all trials together, after which none is begun, and for one suite."""
 
     total: float = 900.0
     suite: float = 900.0
+
+    @classmethod
+    def of_job(cls, budget: Budget) -> "TrialLimits":
+        """Of a job, in which a trial is not the suite's only run."""
+        return cls(suite=min(JOB_SECONDS, budget.suite_seconds))
 
 
 async def try_candidates(

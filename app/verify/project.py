@@ -4,14 +4,44 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from app.core.job import Budget, Progress, waiting_for
 from app.core.patch import Patch, Tree
-from app.sandbox.base import Sandbox
+from app.sandbox.base import CANNOT_EXECUTE, CompletedCommand, Executor, Sandbox, SandboxCommand
+from app.sandbox.setup.run_commands import COMMAND_SECONDS, as_step
 from app.verify.overlay import Overlay
+
+
+class FailedBuild(Executor):
+    """A sandbox whose tree could not be built: every command ends as the build did, so nothing older is tested."""
+
+    def __init__(self, sandbox: Sandbox, ended: CompletedCommand) -> None:
+        self.key, self.isolated = sandbox.key, sandbox.isolated
+        self.left_out, self.created = sandbox.left_out, sandbox.created
+        self._sandbox = sandbox
+        self._ended = replace(ended, exit_code=ended.exit_code or CANNOT_EXECUTE, timed_out=False)
+
+    async def execute(self, command: SandboxCommand) -> CompletedCommand:
+        if command.on_output is not None:
+            command.on_output(self._ended.output)
+        return self._ended
+
+    async def close(self) -> None:
+        await self._sandbox.close()
+
+    async def destroy(self) -> None:
+        await self._sandbox.destroy()
+
+
+async def build(sandbox: Sandbox, command: str | None) -> Sandbox:
+    """Build a fresh tree with the configuration's `build:`, if there is one; returns where to run its programs."""
+    if not command:
+        return sandbox
+    ended = await sandbox.exec(as_step(command), timeout=COMMAND_SECONDS)
+    return sandbox if ended.ok else FailedBuild(sandbox, ended)
 
 
 class FreshSandboxes(Protocol):
@@ -88,6 +118,8 @@ class ProjectUnderTest:
     guards: Guards = no_guards
     find_before: Callable[[], Patch] | None = None
     guarded: FixUnderTest | None = None
+    build: str | None = None
+    """The configuration's command that builds a tree."""
     isolated: bool = field(default=True, init=False)
     """Whether no sandbox since this was set could reach the host."""
 
@@ -123,7 +155,7 @@ class ProjectUnderTest:
             sandbox = await self.sandboxes.fresh(name, self.before if patch is None else patch)
             self.isolated = self.isolated and sandbox.isolated
             try:
-                yield sandbox
+                yield await build(sandbox, self.build)
             finally:
                 await asyncio.shield(sandbox.destroy())
 

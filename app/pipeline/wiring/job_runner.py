@@ -49,7 +49,7 @@ from app.repo.index.ranking import MAX_COMMITS
 from app.repo.index.survey import RepositorySurvey
 from app.repo.inspection import notes_about_contents
 from app.sandbox.base import Sandbox, SandboxSpec, SetupPlan
-from app.sandbox.setup.run_commands import is_absent
+from app.sandbox.setup.run_commands import is_note
 from app.sandbox.workspaces import AnotherAgent, Workspaces
 from app.verify.candidates import TrialLimits
 from app.verify.examples.judge import ExampleJudge
@@ -71,8 +71,6 @@ _DIGESTS = re.compile(r"^index [0-9a-f]{40}.*\n", re.MULTILINE)
 """Lines of a diff that tell a reader nothing."""
 MIN_BUDGET = 200_000
 """Micro-dollars that a job needs to have a reviewer."""
-TRIAL_SECONDS = 60.0
-"""Of a candidate's suite while set-ups are tried: the first turn waits for these, however long the suite is."""
 
 
 def make_budgeted_models(
@@ -221,7 +219,7 @@ class JobRunner:
                 usage=self.job_models.ledger.totals(),
                 model=job.model,
             )
-        setup = (*self.setup_notes, *filter(is_absent, self.workspaces.left_out))
+        setup = (*self.setup_notes, *filter(is_note, self.workspaces.left_out))
         notes = (*result.notes, *filter(None, setup), *self.memory.used, *self.image_describer.notes)
         result = result.model_copy(update={"trajectory": self.keep_trajectory(), "notes": notes})
         self.publisher.finish(result)
@@ -274,6 +272,7 @@ class JobRunner:
             guards=self.prompts.survey.guards,
             find_before=self.publisher.before if job.conflicts else None,
             guarded=self.kind.guarded,
+            build=config.build,
         )
         return Verifier(
             project,
@@ -343,7 +342,7 @@ class JobRunner:
 
     def _warnings(self) -> tuple[str, ...]:
         unprotected = "The job ran without a sandbox (--sandbox none)."
-        left_out = [text.partition("\n")[0] for text in self.workspaces.left_out if not is_absent(text)]
+        left_out = [text.partition("\n")[0] for text in self.workspaces.left_out if not is_note(text)]
         return (*((unprotected,) if self.inputs.job.sandbox == "none" else ()), *left_out)
 
     def _workspaces(self) -> Workspaces:
@@ -389,6 +388,7 @@ class JobRunner:
                 config.setup,
                 config.test,
                 config.network,
+                config.build,
             ),
             self.provider,
             lambda: setup_tools(job.sandbox, settings),
@@ -396,7 +396,7 @@ class JobRunner:
             f"{job.id}.setup",
             self.progress,
             settings.state / "caches" / "choices",
-            limits=TrialLimits(suite=min(TRIAL_SECONDS, job.budget.suite_seconds)),
+            limits=TrialLimits.of_job(job.budget),
             on_output=self._on_output,
             trials="never" if job.conflicts or job.aim == "ask" else "to choose",
             propose=partial(propose_setup, partial(self.job_models.of("cheap").ask, "setup"), self.inputs.tree),

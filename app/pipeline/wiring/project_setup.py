@@ -30,6 +30,7 @@ from app.sandbox.workspaces import with_source_times
 from app.verify.candidates import Candidate, Surroundings, Trial, TrialLimits, candidates, try_candidates
 from app.verify.detect import find_suite
 from app.verify.frameworks import SuiteCommand
+from app.verify.project import build
 
 MAX_COMMANDS = 12
 _MAX_COMMAND_LENGTH = 2_000
@@ -147,6 +148,7 @@ class SetupProject:
     setup: Sequence[str] | None = None
     test: str | None = None
     network: Sequence[str] = ()
+    build: str | None = None
 
 
 @dataclass(slots=True)
@@ -198,8 +200,7 @@ class ProjectSetup:
         tools = await self.tools()
         project = self.project
         if project.setup is not None:
-            plan = await self._plan(tools, SetupChoice())
-            return ChosenSetup(plan, await asyncio.to_thread(find_suite, project.tree, project.test))
+            return await self._configured(await self._plan(tools, SetupChoice()))
         committed = await asyncio.to_thread(project.committed)
         today = datetime.now(UTC).date()
         environment = Surroundings(tools.pythons, tools.version, committed, today, tools.node, tools.nodes)
@@ -223,6 +224,14 @@ class ProjectSetup:
         whole = result if result is not None and not result.execution.timed_out and alone else None
         return ChosenSetup(plans[best], best.suite, whole, _sentence(best, _outcome(trials)), tuple(trials))
 
+    async def _configured(self, plan: SetupPlan) -> ChosenSetup:
+        suite = await asyncio.to_thread(find_suite, self.project.tree, self.project.test)
+        if self.trials != "always":
+            return ChosenSetup(plan, suite)
+        candidate = Candidate("configuration", "what the configuration says", 0, SetupChoice(), suite)
+        trials = await self._try([candidate], {candidate: plan})
+        return ChosenSetup(plan, suite, trials=tuple(trials))
+
     async def _try_all(
         self, tools: SetupTools, plans: dict[Candidate, SetupPlan], cached: CachedChoice
     ) -> tuple[list[Trial], CachedChoice]:
@@ -244,7 +253,11 @@ class ProjectSetup:
     async def _try(self, found: Sequence[Candidate], plans: Mapping[Candidate, SetupPlan]) -> list[Trial]:
         """Every trial, the best first. Raises SetupError if nothing can be set up."""
         return await try_candidates(
-            found, lambda one: self._open(one.name, plans[one]), self.limits, self.progress, self._possible.set
+            found,
+            lambda one: self._open(one.name, plans[one], self.project.build),
+            self.limits,
+            self.progress,
+            self._possible.set,
         )
 
     async def _try_proposal(
@@ -313,12 +326,13 @@ class ProjectSetup:
         )
 
     @asynccontextmanager
-    async def _open(self, name: str, plan: SetupPlan) -> AsyncIterator[Sandbox]:
+    async def _open(self, name: str, plan: SetupPlan, command: str | None = None) -> AsyncIterator[Sandbox]:
+        """`command` builds it."""
         name = hashlib.sha256(name.encode()).hexdigest()[:16]
         spec = SandboxSpec(f"{self.key}.{name}", with_source_times(self.fill), plan)
         sandbox = await self.provider.open(spec, on_output=self.on_output)
         try:
-            yield sandbox
+            yield await build(sandbox, command)
         finally:
             await asyncio.shield(sandbox.destroy())
 
@@ -331,6 +345,7 @@ class ProjectSetup:
             "format": FORMAT,
             "scope": self.project.scope,
             "test": self.project.test,
+            "build": self.project.build,
             "network": list(self.project.network),
             "pythons": dict(tools.pythons),
             "node": [tools.node, dict(tools.nodes)],

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +33,26 @@ ENVIRONMENT: Mapping[str, str] = {
 """Of its commands alone: what is downloaded and then unpacked elsewhere is not kept twice."""
 
 
-def _as_step(command: str) -> list[str]:
+RUNNING = "$ "
+"""Begins the line of the output that says which command runs."""
+NETWORK = "network of the set-up: "
+_LONGEST_WORD = 120
+
+
+def readable(command: str) -> str:
+    """What a person is shown of a command: the first of several attempts, without the programs inside it."""
+    first = command.partition(" || ")[0]
+    try:
+        words = shlex.split(first)
+    except ValueError:
+        return clip(one_line(first), COMMAND_CHARACTERS)
+    if all("\n" not in word and len(word) <= _LONGEST_WORD for word in words):
+        return clip(one_line(first), COMMAND_CHARACTERS)
+    shown = ("…" if "\n" in word or len(word) > _LONGEST_WORD else word for word in words)
+    return clip(one_line(" ".join(shown)), COMMAND_CHARACTERS)
+
+
+def as_step(command: str) -> list[str]:
     """As a step of continuous integration: the first failing line ends it."""
     bash = shutil.which("bash", path="/usr/bin:/bin")
     shell = [bash, "-e", "-o", "pipefail"] if bash else ["/bin/sh", "-e"]
@@ -56,7 +76,9 @@ async def carry_out(
     failures, absent = [], dict[str, None]()
     for group in groups:
         for command in group:
-            argv = [*starter, *_as_step(command)]
+            if on_output is not None:
+                on_output(f"{RUNNING}{readable(command)}\n".encode())
+            argv = [*starter, *as_step(command)]
             done = await sandbox.exec(argv, timeout=COMMAND_SECONDS, env=ENVIRONMENT, on_output=on_output)
             absent |= dict.fromkeys(_ABSENT_LINE.findall(done.output.decode(errors="replace"))[:MAX_ABSENT])
             if not done.ok:
@@ -64,19 +86,20 @@ async def carry_out(
                 break
     if len(failures) == len(groups):
         raise failures[0]
+    refused = explain()
     # A file that is written to a tree from now on has a later second than all that was built: it is built again.
     await asyncio.sleep(1 - time.time() % 1)
-    return (*(failure.message for failure in failures), *absent)
+    return (*(failure.message for failure in failures), *absent, *([f"{NETWORK}{refused}"] if refused else []))
 
 
 def to_repeat(left_out: Sequence[str]) -> bool:
-    """Whether something failed, so that the next job tries again; a dependency that no index has is not a failure."""
-    return not all(map(is_absent, left_out))
+    """Whether something failed, so that the next job tries again."""
+    return not all(map(is_note, left_out))
 
 
-def is_absent(sentence: str) -> bool:
-    """Whether it names a dependency that was left out, and no failure."""
-    return _ABSENT_LINE.fullmatch(sentence) is not None
+def is_note(sentence: str) -> bool:
+    """Whether it is no failure: a dependency that no index has was left out, or a host was refused."""
+    return _ABSENT_LINE.fullmatch(sentence) is not None or sentence.startswith(NETWORK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +134,28 @@ class SetupResult:
 NO_RESULT = SetupResult()
 
 
+_ERROR = re.compile(
+    r"\b(?:error|fatal|cannot|can't|could not|no such|not found|denied|failed|refused)\b", re.IGNORECASE
+)
+_PLACE = re.compile(r"\s*(?:at |File \"|Traceback|npm (?:error|ERR!) A complete log)")
+
+
+def _cause(output: str) -> str:
+    """The last line that names an error in the program's own words, else the last one."""
+    lines = [line.strip() for line in output.splitlines() if line.strip() and not _PLACE.match(line)]
+    named = [line for line in lines if _ERROR.search(line)]
+    return clip(one_line((named or lines or [""])[-1]).rstrip(":"), COMMAND_CHARACTERS)
+
+
 def setup_failure(command: str, done: CompletedCommand, explanation: str = "") -> SetupError:
     late = f"took longer than {COMMAND_SECONDS:.0f} seconds"
     ended = late if done.timed_out else f"ended with exit code {done.exit_code}"
     output = plain(done.output[-4 * OUTPUT_CHARACTERS :].decode(errors="replace")).strip()
     if len(output) > OUTPUT_CHARACTERS:
         output = output[-OUTPUT_CHARACTERS:].partition("\n")[2] or output[-OUTPUT_CHARACTERS:]
-    shown = clip(one_line(command), COMMAND_CHARACTERS)
+    cause = f"{line}: " if (line := _cause(output)) else ""
+    why = f"; {explanation}" if explanation else ""
     return SetupError(
-        f"The set-up command `{shown}` {ended}{f'; {explanation}' if explanation else ''}.\n{output}",
+        f"{cause}the set-up command `{readable(command)}` {ended}{why}.\n{output}",
         hint="Change `setup:` in .github/agent-fix.yml, or fix what the output reports.",
     )

@@ -62,6 +62,20 @@ def test_the_chosen_setup_is_written_to_the_configuration_once(repository: Path,
     assert "already" in output
 
 
+def test_the_configuration_is_what_is_tried(tmp_path: Path) -> None:
+    """As in a job: its set-up and its build, whose results are there for the tests; progress goes to stderr."""
+    config = "setup: mkdir made && echo 1 > made/one\nbuild: cp made/one made/two\ntest: python3 -m unittest -v\n"
+    check = CHECK.replace("1 + 1, 2", "open('made/two').read(), '1\\n'")
+    files = {"test_a.py": check, ".github/agent-fix.yml": config}
+    repository = make_repository(tmp_path / "repository", files)
+    argv = [str(PROGRAM), "setup", "--repo", str(repository), "--state", str(tmp_path / "state"), "--json"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={**os.environ}, timeout=300)
+    found = json.loads(done.stdout)
+    assert (found["candidate"], found["passed"], found["failed"]) == ("configuration", 1, 0)
+    assert found["setup"] == ["mkdir made && echo 1 > made/one"]
+    assert "$ mkdir made && echo 1 > made/one" in done.stderr
+
+
 def test_a_suite_in_which_nothing_passes_is_not_a_set_up(tmp_path: Path) -> None:
     failing = CHECK.replace("self.assertEqual(1 + 1, 2)", "import absent")
     files = {f"test_{name}.py": failing for name in "abcdef"}

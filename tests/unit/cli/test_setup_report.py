@@ -127,7 +127,7 @@ UNUSABLE: dict[str, tuple[bytes, type[AgentFixError], str]] = {
     "indented": (b"  lint: make lint\n", ConfigError, "cannot be added to"),
     "broken": (b"lint: [\n", ConfigError, "lint: "),
     "not text": (b"lint: \xff\n", ConfigError, "is not UTF-8 text"),
-    "with an empty key": (b"test:\n", AgentFixError, "has `setup:` or `test:` already"),
+    "with an empty key": (b"test:\n", AgentFixError, "has `test:` already"),
 }
 
 
@@ -191,3 +191,20 @@ def test_a_committed_link_is_not_a_configuration(tmp_path: Path, capsys: pytest.
     (tmp_path / "repository" / SOURCE).symlink_to("{lint: x}")
     assert setup(committed(tmp_path / "repository")) == 5
     assert "is not a regular file" in capsys.readouterr().err
+
+
+def test_json_has_the_lines_that_a_person_writes() -> None:
+    venv = "python3 -I -m venv /env"
+    assert report(99, 1).as_json()["setup"] == ["pip install -e ."]
+    chosen = ChosenSetup(SetupPlan((venv, "make deps"), short=(venv, "make deps")), SUITE)
+    assert SetupReport(chosen, 1.0).as_json()["setup"] == ["make deps"]
+
+
+def test_what_the_configuration_has_is_not_written_again(tmp_path: Path) -> None:
+    configured = replace(report(99, 1), configured=frozenset({"setup", "test"}))
+    assert "Nothing is written" in write_configuration(tmp_path, configured)
+    assert not (tmp_path / SOURCE).exists()
+    assert list(configured.lines(explain=False))[-1].startswith("This is what .github/agent-fix.yml says")
+    half = replace(report(99, 1, keeps_setup=True), configured=frozenset({"setup"}))
+    write_configuration(tmp_path, half)
+    assert yaml.safe_load((tmp_path / SOURCE).read_text()) == {"test": "pytest -q"}

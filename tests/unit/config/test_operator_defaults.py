@@ -118,6 +118,7 @@ VALUES = {
     "reviewer": ("false", "true"),
     "setup": ("[make]", "[make all]"),
     "test": ("make", "make test"),
+    "build": ("make", "make all"),
     "lint": ("ruff check", "flake8"),
     "gates": ("[{name: types, command: mypy .}]", "[]"),
     "network": ("[a.example]", "[b.example]"),

@@ -37,6 +37,7 @@ setup:
   - pip install -e .
   - make fixtures
 test: make test
+build: make all
 lint: "make lint  # not a comment"
 gates:
   - {name: types, command: mypy .}
@@ -83,6 +84,7 @@ def test_every_key_is_read() -> None:
         reviewer=False,
         setup=("pip install -e .", "make fixtures"),
         test="make test",
+        build="make all",
         lint="make lint  # not a comment",
         gates=(
             GateConfig(name="types", command="mypy ."),

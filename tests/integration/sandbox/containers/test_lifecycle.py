@@ -106,7 +106,7 @@ class TestSetup:
             assert await shell(sandbox, f"(echo x >> {ENV}/made || echo x >> modules || rm -r {ENV}) 2>&1 || id -un")
             assert await shell(sandbox, f"cat {ENV}/made; ls /workspace") == "made\nREADME.md\nmodules\nodd\nsrc\n"
             await sandbox.destroy()
-        assert said == b"made\n"
+        assert said.count(b"\nmade\n") == 1
         assert containers(docker) == []
 
     async def test_setup_reaches_named_hosts_through_the_proxy_only(self, provider: ContainerProvider) -> None:
@@ -177,7 +177,7 @@ async def test_another_agents_programs_and_its_way_out(provider: ContainerProvid
     way, said = tmp_path / "way.sock", bytearray()
     spec = SandboxSpec("job-1", filler(FILES), tools=SetupPlan((script,), key="tools"), model_socket=way)
     sandbox = await provider.open(spec, on_output=said.extend)
-    assert said == b"", "nothing of the project is there while they are made"
+    assert all(line.startswith(b"$ ") for line in said.splitlines()), "nothing of the project is there meanwhile"
     assert await shell(sandbox, f"{TOOLS}/bin/tool") == "made\n"
     assert not (await sandbox.exec(["sh", "-c", f"echo x >> {TOOLS}/bin/tool"])).ok
     assert not (await sandbox.exec(with_forwarder(["python3", "-c", ASK, "early"]))).ok
