@@ -27,6 +27,7 @@ from app.sandbox.setup.ecosystems.compiled import (
     GO_MANIFESTS,
     JAVA_ENVIRONMENT,
     JAVA_MANIFESTS,
+    REACH,
     RUST_ENVIRONMENT,
     RUST_MANIFESTS,
     configure_cargo,
@@ -176,11 +177,14 @@ def _configured(
     files: ManifestFiles, commands: Sequence[str], detected: Sequence[InstallStep], python: Path
 ) -> InstallStep:
     """The repository's own commands, with the environments that their clients expect."""
-    written = tuple(command for command in commands if command.strip())
+    short = written = tuple(command for command in commands if command.strip())
+    if written and files.named(("pom.xml",)):
+        written = (REACH, *written)
     with_python = has_python(files)
     return InstallStep(
         "",
         commands=(create_environment(python), *written) if written and with_python else written,
+        short=short,
         tools=_flat([("python",), *(step.tools for step in detected)]),
         manifests=tuple(files),
         environment=(

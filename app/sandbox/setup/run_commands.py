@@ -13,14 +13,16 @@ from pathlib import Path
 from app.core.errors import SetupError
 from app.core.text import clip, one_line, plain
 from app.sandbox.base import CompletedCommand, Executor, OnOutput, SetupPlan
-from app.sandbox.setup.ecosystems.base import ABSENT
+from app.sandbox.setup.ecosystems.base import ABSENT, WITHOUT_SCRIPTS
 
 COMMAND_SECONDS = 1800.0
 COMMAND_CHARACTERS = 200
 """Of a failed command, in its error."""
 OUTPUT_CHARACTERS = 2_000
 """Of a failed command's output, from its end, in its error."""
-_ABSENT_LINE = re.compile(rf"^[\w@./~-]{{1,214}}{re.escape(ABSENT)}$", re.MULTILINE | re.ASCII)
+_ABSENT_LINE = re.compile(
+    rf"^(?:[\w@./~-]{{1,214}}{re.escape(ABSENT)}|{re.escape(WITHOUT_SCRIPTS)})$", re.MULTILINE | re.ASCII
+)
 MAX_ABSENT = 20
 ENVIRONMENT: Mapping[str, str] = {
     "COMPOSER_CACHE_DIR": "/tmp/.cache/composer",  # noqa: S108 - a path inside the sandbox
@@ -98,7 +100,7 @@ def to_repeat(left_out: Sequence[str]) -> bool:
 
 
 def is_note(sentence: str) -> bool:
-    """Whether it is no failure: a dependency that no index has was left out, or a host was refused."""
+    """Whether it is no failure: something that cannot be had was left out, or a host was refused."""
     return _ABSENT_LINE.fullmatch(sentence) is not None or sentence.startswith(NETWORK)
 
 
@@ -137,14 +139,16 @@ NO_RESULT = SetupResult()
 _ERROR = re.compile(
     r"\b(?:error|fatal|cannot|can't|could not|no such|not found|denied|failed|refused)\b", re.IGNORECASE
 )
-_PLACE = re.compile(r"\s*(?:at |File \"|Traceback|npm (?:error|ERR!) A complete log)")
+_EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception): \S")
+_AROUND = re.compile(r"\s*(?:at |File \"|Traceback|npm (?:error|ERR!) (?:A complete log|code|errno|path|syscall))")
 
 
 def _cause(output: str) -> str:
-    """The last line that names an error in the program's own words, else the last one."""
-    lines = [line.strip() for line in output.splitlines() if line.strip() and not _PLACE.match(line)]
-    named = [line for line in lines if _ERROR.search(line)]
-    return clip(one_line((named or lines or [""])[-1]).rstrip(":"), COMMAND_CHARACTERS)
+    """The line that names the error in the program's own words: the last exception, else the first error."""
+    lines = [line.strip() for line in output.splitlines() if line.strip() and not _AROUND.match(line)]
+    exceptions = [line for line in lines if _EXCEPTION.match(line)][-1:]
+    named = exceptions or [line for line in lines if _ERROR.search(line)][:1] or lines[-1:]
+    return clip(one_line(named[0]).rstrip(":"), COMMAND_CHARACTERS) if named else ""
 
 
 def setup_failure(command: str, done: CompletedCommand, explanation: str = "") -> SetupError:

@@ -27,10 +27,16 @@ CAUSES = {
     "npm error code ENOENT\nnpm error Could not read package.json\nnpm error A complete log of this run": (
         "npm error Could not read package.json"
     ),
-    "ok\nmake: gcc: No such file or directory\nmake: *** [x.o] Error 127\n": "make: *** [x.o] Error 127",
+    "ok\nmake: gcc: No such file or directory\nmake: *** [x.o] Error 127\n": "make: gcc: No such file or directory",
     "Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyError: 'b'\n": "KeyError: 'b'",
     "bash: line 1: composer: command not found\n": "bash: line 1: composer: command not found",
     "only words\n": "only words",
+    "[ERROR] Rule 0 failed: Maven 3.8.7 is not allowed\n[ERROR] -> [Help 1]\n": (
+        "[ERROR] Rule 0 failed: Maven 3.8.7 is not allowed"
+    ),
+    "Traceback (most recent call last):\na.b.LayoutError: two packages\n\nTo find more errors, read on.\n": (
+        "a.b.LayoutError: two packages"
+    ),
 }
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -230,7 +231,7 @@ async def test_a_version_taken_from_git_is_replaced_by_the_changelogs() -> None:
 
 
 PNPM_INSTALL = re.compile(
-    r"^pnpm install --frozen-lockfile \|\| pnpm install --no-frozen-lockfile --ignore-scripts \|\| node /tmp/leave-out"
+    r"^pnpm install --frozen-lockfile \|\| \{ pnpm install --no-frozen-lockfile --ignore-scripts && .* node /tmp/l"
 )
 PNPM = "npm install --global --prefix /env --no-audit --no-fund pnpm@"
 YARN_1 = "yarn install --frozen-lockfile"
@@ -245,7 +246,7 @@ YARN = "npm install --global --prefix /env --no-audit --no-fund "
             (),
             [
                 re.compile(
-                    r"^npm ci --no-audit --no-fund \|\| npm ci --ignore-scripts .* \|\| npm install --no-package-lock"
+                    r"^npm ci --no-audit --no-fund \|\| \{ npm ci --ignore-scripts .* \{ npm install --no-package-lock"
                 )
             ],
         ),
@@ -254,7 +255,7 @@ YARN = "npm install --global --prefix /env --no-audit --no-fund "
             (),
             [
                 "npm install --global --prefix /env --no-audit --no-fund bun",
-                re.compile(r"^bun install --frozen-lockfile \|\| bun install --ignore-scripts \|\| npm install"),
+                re.compile(r"^bun install --frozen-lockfile \|\| \{ bun install --ignore-scripts && .* \{ npm install"),
             ],
         ),
         (
@@ -262,14 +263,18 @@ YARN = "npm install --global --prefix /env --no-audit --no-fund "
             (),
             [
                 re.compile(
-                    r"^npm ci --no-audit --no-fund \|\| npm ci --ignore-scripts .* \|\| npm install --no-package-lock"
+                    r"^npm ci --no-audit --no-fund \|\| \{ npm ci --ignore-scripts .* \{ npm install --no-package-lock"
                 )
             ],
         ),
         (
             {},
             (),
-            [re.compile(r"^npm install --no-package-lock --no-audit --no-fund \|\| npm install .* --ignore-scripts")],
+            [
+                re.compile(
+                    r"^npm install --no-package-lock --no-audit --no-fund \|\| \{ npm install .* --ignore-scripts"
+                )
+            ],
         ),
         ({"pnpm-lock.yaml": "lockfileVersion: '9.0'\n"}, ("pnpm",), [PNPM_INSTALL]),
         ({"pnpm-lock.yaml": "lockfileVersion: '6.0'\n"}, (), [f"{PNPM}8", PNPM_INSTALL]),
@@ -381,28 +386,33 @@ async def test_go_modules_are_downloaded_into_the_environment() -> None:
 async def test_maven_executes_one_test_so_that_all_it_needs_is_there_offline() -> None:
     files = {"pom.xml": "<project/>", "src/test/java/a/LongTest.java": "class Long {}", "src/test/java/ATest.java": ""}
     setup = await plan(files)
-    (command,) = setup.commands
+    _, command = setup.commands
     assert " -Dtest=ATest " in command
+    assert setup.short == (command,)
     assert dict(setup.environment)["MAVEN_OPTS"] == "-Dmaven.repo.local=/env/m2"
     assert "not installed" in (await plan(files, tools={})).notes[0]
 
 
 @pytest.mark.parametrize(
-    ("variables", "arguments"),
+    ("variables", "hosts", "mirrors"),
     [
-        ({}, ""),
-        ({"HTTPS_PROXY": "http://127.0.0.1:3128"}, "-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=3128"),
-        ({"AGENT_FIX_MAVEN_MIRROR": "https://m.test/x"}, "--settings /dev/null"),
+        ({}, [], []),
+        ({"HTTPS_PROXY": "http://127.0.0.1:3128"}, ["127.0.0.1:3128"] * 2, []),
+        ({"AGENT_FIX_MAVEN_MIRROR": "https://m.test/x"}, [], ["https://m.test/x"]),
     ],
 )
-def test_maven_gets_proxy_and_mirror(variables: dict[str, str], arguments: str) -> None:
-    (command,) = asyncio.run(plan({"pom.xml": "<project/>"})).commands
-    shown = command.replace("mvn ", "echo ").replace("/tmp/settings.xml", "/dev/null")
-    done = subprocess.run(
-        ["sh", "-c", shown], env={"PATH": "/usr/bin:/bin", **variables}, capture_output=True, text=True, check=True
-    )
-    assert arguments in done.stdout
-    assert bool(arguments) == ("proxy" in done.stdout or "settings" in done.stdout)
+@pytest.mark.parametrize("configured", [None, ["mvn -q test-compile"]])
+def test_maven_gets_proxy_and_mirror_whoever_wrote_the_command(
+    tmp_path: Path, variables: dict[str, str], hosts: list[str], mirrors: list[str], configured: list[str] | None
+) -> None:
+    command, other = asyncio.run(plan({"pom.xml": "<project/>"}, commands=configured)).commands
+    assert other.startswith("mvn ")
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **variables}
+    subprocess.run(["sh", "-c", command], env=environment, check=True)
+    settings = ElementTree.parse(tmp_path / ".m2" / "settings.xml")
+    proxies = settings.iterfind("proxies/proxy")
+    assert [f"{proxy.findtext('host')}:{proxy.findtext('port')}" for proxy in proxies] == hosts
+    assert [mirror.text for mirror in settings.iterfind("mirrors/mirror/url")] == mirrors
 
 
 async def test_a_missing_tool_is_reported_and_nothing_is_tried() -> None:

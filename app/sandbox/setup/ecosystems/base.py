@@ -9,6 +9,9 @@ from urllib.parse import urlsplit
 ABSENT = " cannot be had here, and is left out"
 """What ends a line of a set-up's output that begins with a dependency's name."""
 
+WITHOUT_SCRIPTS = "the packages' own install scripts failed, and are left out"
+"""Another such line."""
+
 
 @dataclass(frozen=True, slots=True)
 class InstallStep:

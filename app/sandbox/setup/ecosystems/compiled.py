@@ -102,15 +102,20 @@ MIRROR = "AGENT_FIX_MAVEN_MIRROR"
 """The variable with the address of this machine's mirror."""
 _TEST_CLASS = re.compile(r"(?:.*/)?src/test/java/(?:.*/)?(\w*Tests?)\.java")
 # Maven reads no proxy from the usual variables. A mirror with the name of the public repository has its artifacts
-# found offline, too.
-_REACH = (
-    'proxy="${HTTPS_PROXY#*://}"; proxy="${proxy%/}"; '
-    'set -- ${proxy:+-Dhttps.proxyHost="${proxy%:*}" -Dhttps.proxyPort="${proxy##*:}"} '
-    '${proxy:+-Dhttp.proxyHost="${proxy%:*}" -Dhttp.proxyPort="${proxy##*:}"}; '
-    f'if [ -n "${MIRROR}" ]; then '
-    'printf "<settings><mirrors><mirror><id>central</id><mirrorOf>*</mirrorOf><url>%s</url></mirror></mirrors>'
-    f'</settings>" "${MIRROR}" > /tmp/settings.xml; set -- "$@" --settings /tmp/settings.xml; fi; '
+# found offline, too. The file is kept with the home directory, and configured commands find it as well.
+_PROXIES = "".join(
+    f"<proxy><id>{kind}</id><active>true</active><protocol>{kind}</protocol><host>%s</host><port>%s</port></proxy>"
+    for kind in ("http", "https")
 )
+_MIRROR = "<mirrors><mirror><id>central</id><mirrorOf>*</mirrorOf><url>%s</url></mirror></mirrors>"
+REACH = (
+    'proxy="${HTTPS_PROXY#*://}"; proxy="${proxy%/}"; host="${proxy%:*}" port="${proxy##*:}"; mkdir -p ~/.m2; '
+    "{ echo '<settings>'; "
+    f'[ -z "$proxy" ] || printf "<proxies>{_PROXIES}</proxies>" "$host" "$port" "$host" "$port"; '
+    f'[ -z "${MIRROR}" ] || printf "{_MIRROR}" "${MIRROR}"; '
+    "echo '</settings>'; } > ~/.m2/settings.xml"
+)
+"""The command that tells Maven how packages are reached."""
 
 
 def java_install_steps(files: ManifestFiles, tools: Collection[str]) -> list[InstallStep]:
@@ -122,11 +127,12 @@ def java_install_steps(files: ManifestFiles, tools: Collection[str]) -> list[Ins
         # What runs the tests is only resolved if there is one to run.
         only = f" -Dtest={smallest} -DfailIfNoTests=false" if (smallest := _smallest_test(files, root)) else ""
         skipped = "-Dsurefire.failIfNoSpecifiedTests=false -Dmaven.test.failure.ignore=true"
-        command = inside(root, f'mvn --batch-mode --quiet "$@" {skipped}{only} test')
+        command = inside(root, f"mvn --batch-mode --quiet {skipped}{only} test")
         found.append(
             InstallStep(
                 "maven",
-                commands=(f"{_REACH}{command}",),
+                commands=(REACH, command),
+                short=(command,),
                 tools=("mvn",),
                 manifests=tuple(files),
                 environment=JAVA_ENVIRONMENT,

@@ -13,6 +13,7 @@ from app.sandbox.setup.declared.ci import ci_jobs
 from app.sandbox.setup.declared.commands import simple_commands
 from app.sandbox.setup.ecosystems.base import (
     ABSENT,
+    WITHOUT_SCRIPTS,
     InstallStep,
     SetupChoice,
     https_host,
@@ -113,7 +114,9 @@ class NodeInstall:
         attempts = self._attempts(frozen=not absent)
         last = shlex.quote(attempts.last or attempts.commands[-1])
         relaxed = f"node {_LEAVE_OUT_PLACE} {last} {shlex.quote(ABSENT)}"
-        install = " || ".join((*attempts.commands, relaxed))
+        told = f"echo {shlex.quote(WITHOUT_SCRIPTS)}"
+        tried = (f"{{ {one} && {told}; }}" if "--ignore-scripts" in one else one for one in attempts.commands)
+        install = " || ".join((*tried, relaxed))
         if allowed:
             named = " ".join(shlex.quote(f"{name}{ABSENT}") for name in allowed)
             install += f" || {{ {_forget(allowed)} && printf '%s\\n' {named} && {relaxed}; }}"
