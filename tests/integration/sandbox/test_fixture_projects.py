@@ -271,7 +271,7 @@ async def test_modules_that_the_build_generates_and_compiles_beside_the_sources(
     chosen = await projects.set_up(files)
     assert results(chosen)[0] == ("manifests", 2, 0)
     assert chosen.plan.notes == (
-        "its extension modules are compiled from the base: tests do not see a change of their sources",
+        "its extension modules are compiled from the base: a change of their sources needs a `build:` line",
     )
 
 

@@ -162,8 +162,8 @@ async def test_vitest_checks_types_and_keeps_caches_in_node_modules(services: Se
             assert tested.ok, text(tested)
             assert "2 passed" in text(tested), text(tested)
             assert "no errors" in text(tested), text(tested)
-        wrote = await sandbox.exec(["sh", "-c", "npm test > /dev/null; ls -A node_modules; exit 0"], timeout=200)
-        assert ".vite" in text(wrote), "otherwise this shows nothing"
+        assert ".vite" in text(await sandbox.exec(["ls", "-A", "node_modules"])), "otherwise this shows nothing"
+    async with services.open("another", VITEST_PROJECT, setup) as sandbox:
         assert ".vite" not in text(await sandbox.exec(["ls", "-A", "node_modules"]))
 
 
