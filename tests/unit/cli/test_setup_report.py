@@ -200,7 +200,7 @@ def test_json_has_the_lines_that_a_person_writes() -> None:
     assert SetupReport(chosen, 1.0).as_json()["setup"] == ["make deps"]
 
 
-def test_what_the_configuration_has_is_not_written_again(tmp_path: Path) -> None:
+def test_lines_that_the_configuration_has_are_not_written_again(tmp_path: Path) -> None:
     configured = replace(report(99, 1), configured=frozenset({"setup", "test"}))
     assert "Nothing is written" in write_configuration(tmp_path, configured)
     assert not (tmp_path / SOURCE).exists()

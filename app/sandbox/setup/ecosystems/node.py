@@ -114,9 +114,9 @@ class NodeInstall:
         attempts = self._attempts(frozen=not absent)
         last = shlex.quote(attempts.last or attempts.commands[-1])
         relaxed = f"node {_LEAVE_OUT_PLACE} {last} {shlex.quote(ABSENT)}"
-        told = f"echo {shlex.quote(WITHOUT_SCRIPTS)}"
-        tried = (f"{{ {one} && {told}; }}" if "--ignore-scripts" in one else one for one in attempts.commands)
-        install = " || ".join((*tried, relaxed))
+        note = f"echo {shlex.quote(WITHOUT_SCRIPTS)}"
+        attempted = (f"{{ {one} && {note}; }}" if "--ignore-scripts" in one else one for one in attempts.commands)
+        install = " || ".join((*attempted, relaxed))
         if allowed:
             named = " ".join(shlex.quote(f"{name}{ABSENT}") for name in allowed)
             install += f" || {{ {_forget(allowed)} && printf '%s\\n' {named} && {relaxed}; }}"
