@@ -225,7 +225,7 @@ def _end_what_was_left(publisher_context: PublisherContext, found: JobWithContex
 def _report(workflow: Workflow, publisher_context: PublisherContext, found: JobWithContext) -> int:
     server_context, row = publisher_context.server_context, found.row
     result = JobResult.model_validate(row.result) if row.result else None
-    cost = SqlLedger(server_context.engine, found.job.id, 0).totals().cost
+    totals = SqlLedger(server_context.engine, found.job.id, 0).totals()
     verdict = result.verification.verdict if result and result.verification else ""
     outputs = {
         "job": found.job.id,
@@ -233,7 +233,7 @@ def _report(workflow: Workflow, publisher_context: PublisherContext, found: JobW
         "verdict": verdict,
         "pull-request": result.url if result and row.state in FINAL else "",
         "rest": "true" if found.waiting_for == "rest" else "false",
-        "cost": dollars(cost),
+        "cost": dollars(totals.cost) if totals.cost or not totals.calls else "",
         "record": str(write_record(workflow, server_context, found)),
     }
     write_outputs(workflow, outputs)

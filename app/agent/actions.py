@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, NoReturn, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -124,13 +124,16 @@ class SearchAction(Action):
     query: Annotated[Text, Field(max_length=1_000), AfterValidator(_not_blank)]
 
 
+MAX_SUMMARY: Final = 8_000
+
+
 class SubmitAction(Action):
     tool = "submit"
     main_field = "summary"
     about = "Hand in the work; the only call of its turn."
     summary: Annotated[
         Text,
-        Field(max_length=8_000, description="What was wrong, what you changed."),
+        Field(max_length=MAX_SUMMARY, description="What was wrong, what you changed."),
         AfterValidator(_not_blank),
     ]
     reproduction: Annotated[Text, Field(max_length=4_000)] = ""

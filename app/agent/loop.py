@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from app.agent import stop_rules
-from app.agent.actions import ParsedCall, PlanAction, SubmitAction, parse_calls, specs
+from app.agent.actions import MAX_SUMMARY, ParsedCall, PlanAction, SubmitAction, parse_calls, specs
 from app.agent.base import Assignment, Reviewer, RunnerContext, RunnerEnding, Submission
 from app.agent.history import ConversationHistory
 from app.agent.observation import LIMIT
@@ -220,10 +220,13 @@ class NativeRunner:
         answer = stored_answer.answer
         calls = () if answer.finish_reason in {"length", "content_filter"} else parse_calls(answer.tool_calls, number)
         result = None
-        if len(calls) == 1 and isinstance(calls[0].action, SubmitAction):
+        submitted = calls[0].action if len(calls) == 1 else None
+        if self._assignment.aim == "answer" and answer.finish_reason == "stop" and not calls and answer.content.strip():
+            submitted = SubmitAction(summary=answer.content[:MAX_SUMMARY])  # a text without a call is the answer
+        if isinstance(submitted, SubmitAction):
             unread_messages = stored_answer.unread_messages
             result = await handle_submission(
-                calls[0].action, self.steps, self._review, self._assignment, unread_messages=unread_messages
+                submitted, self.steps, self._review, self._assignment, unread_messages=unread_messages
             )
         work = partial(self._carry_out, number, stored_answer, calls, result, started)
         return await self._context.journal.step(f"turn.{number}.act", StoredTurn, work)

@@ -22,15 +22,19 @@ _CHOICE = re.compile(
     r"argument (?P<what>.*?): invalid choice: (?P<given>'.*'|\".*\") \(choose from (?P<all>.*)\)", re.DOTALL
 )
 _MISSING = re.compile(r"the following arguments are required: (.*)", re.DOTALL)
+_ONE_OF = re.compile(r"one of the arguments (\S+) .*is required", re.DOTALL)
 
 
 class CommandParser(argparse.ArgumentParser):
     """Refuses wrong arguments in one line, with the nearest right one, and names the command for help."""
 
+    _words: tuple[str, ...] = ()
+
     def parse_known_args(  # type: ignore[override]  # argparse has an overload for each kind of namespace
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Arguments that a subcommand does not know are its own error, so that its options are suggested."""
+        self._words = tuple(sys.argv[1:] if args is None else args)
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -38,10 +42,14 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         print(f"agent-fix: {self._sentence(message)}", file=sys.stderr)
-        print(f"           `{self.prog} --help` shows what there is.", file=sys.stderr)
+        print(f"           `{self.prog} --help` lists commands and options.", file=sys.stderr)
         self.exit(ExitCode.USAGE)
 
     def _sentence(self, message: str) -> str:
+        if "not allowed with argument" in message:  # perhaps the value of an option that does not exist
+            options = (word.partition("=")[0] for word in self._words if word.startswith("--"))
+            wrong = next((word for word in options if word not in self._option_string_actions), "")
+            message = f"unrecognized arguments: {wrong}" if wrong else message
         if unknown := _UNKNOWN.fullmatch(message):
             word = unknown[1].split(" ")[0].partition("=")[0]
             if not word.startswith("-"):
@@ -50,8 +58,9 @@ class CommandParser(argparse.ArgumentParser):
         if choice := _CHOICE.fullmatch(message):
             given, names = choice["given"][1:-1], re.findall(r"'([^']*)'", choice["all"])
             kind = "command" if choice["what"] in {"COMMAND", "ACTION"} else f"value for {choice['what']}"
-            return f"{shlex.quote(given)} is no {kind}.{_meant(given, names) or ' Known: ' + ', '.join(names) + '.'}"
-        if missing := _MISSING.fullmatch(message):
+            known = _meant(given, names) or f" Known: {', '.join(names)}."
+            return f"There is no {kind} {shlex.quote(given)}.{known}"
+        if missing := _MISSING.fullmatch(message) or _ONE_OF.fullmatch(message):
             return f"{missing[1]} is missing."
         return f"{message[:1].upper()}{message[1:]}."
 
@@ -101,6 +110,7 @@ COMMANDS = {
     "lessons": "app.cli.lessons:lessons_command",
     "runners": "app.cli.runners:runners_command",
     "completion": "app.cli:completion_command",
+    "config": "app.cli.config:config_command",
 }
 """Each command's module and function."""
 NEEDS = {"serve": "fastapi"}
@@ -110,8 +120,8 @@ Fix an issue in a repository and prove it: red before, green after, run by the h
 
 {commands}
 
-Begin with:  agent-fix fix --issue ISSUE.md --model PROVIDER/MODEL
-`agent-fix COMMAND --help` explains a command; `agent-fix --help` lists the exit codes.
+Begin with:  agent-fix fix ISSUE.md --model PROVIDER/MODEL
+`agent-fix help COMMAND` explains a command; `agent-fix --help` lists the exit codes.
 """
 
 EXTRAS = {
@@ -135,19 +145,32 @@ COLLECT_AFTER = 20_000
 through what they leave, which is not garbage."""
 
 
+_OTHER_WORDS: dict[str, Callable[[list[str]], list[str]]] = {
+    "help": lambda rest: [*rest, "--help"] if rest else [],
+    "version": lambda rest: ["--version", *rest],
+}
+"""What people type from habit, and what it stands for."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit code; errors are shown as one line and a hint, never as a traceback."""
     make_streams_safe()
     commands = parser()
-    arguments = commands.parse_args(argv)
-    if arguments.command is None:
-        print(overview(commands))
-        return ExitCode.OK
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given and given[0] in _OTHER_WORDS:
+        given = _OTHER_WORDS[given[0]](given[1:])
+    arguments = commands.parse_args(given)
     gc.set_threshold(COLLECT_AFTER, 20, 20)
     try:
+        if arguments.command is None:
+            print(overview(commands), flush=True)
+            return ExitCode.OK
         return int(_dispatch(arguments))
     except AgentFixError as error:
         return _refused(error)
+    except BrokenPipeError:  # the reader (`| head`) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return ExitCode.OK
     except ModuleNotFoundError as error:
         if (missing := missing_extra(error)) is None:
             raise
@@ -213,7 +236,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    root.add_argument("--version", action="version", version=f"agent-fix {__version__}")
+    root.add_argument("-V", "--version", action="version", version=f"agent-fix {__version__}")
     commands = root.add_subparsers(dest="command", metavar="COMMAND")
     _add_demo_and_doctor(commands)
     _add_fix(commands)
@@ -237,13 +260,16 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_repository(fix, default=Path())
-    fix.add_argument(
-        "--issue",
-        required=True,
+    issue = fix.add_mutually_exclusive_group(required=True)
+    issue.add_argument(
+        "issue",
+        nargs="?",
+        default=argparse.SUPPRESS,
         metavar="ISSUE",
         help="a Markdown file with the title in its first line; - for stdin; on GitHub OWNER/NAME#N, an issue's URL, "
         "or N for an issue in the repository that `origin` points to",
     )
+    issue.add_argument("--issue", metavar="ISSUE", help="the same")
     fix.add_argument("--base", metavar="REF", help="commit, branch or tag to start from (default: HEAD)")
     fix.add_argument(
         "--model",
@@ -263,6 +289,11 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
     fix.add_argument("--record", type=Path, metavar="FILE", help="record the model's answers to FILE for recorded/FILE")
     fix.add_argument("--events", type=int, metavar="FD", help=argparse.SUPPRESS)
     _add_json(fix, default=False)
+    loudness = fix.add_mutually_exclusive_group()
+    loudness.add_argument("-q", "--quiet", action="store_true", help="print only the result")
+    loudness.add_argument(
+        "-v", "--verbose", action="store_true", help="print every line as it comes, also on a terminal"
+    )
     fix.add_argument("--restart", action="store_true", help="start a new job even if an interrupted one could continue")
     _add_state(fix)
     task = fix.add_argument_group("task")
@@ -466,6 +497,8 @@ def _add_jobs_and_view(commands: "Commands[argparse.ArgumentParser]") -> None:
     logs = actions.add_parser("logs", help="print a job's log")
     logs.add_argument("job", help="the id or its first characters")
     logs.add_argument("-f", "--follow", action="store_true", help="keep printing until the job ends")
+    watch = actions.add_parser("watch", help="follow a job's log until it ends, by default the newest job's")
+    watch.add_argument("job", nargs="?", default="", help="the id or its first characters")
     cancel = actions.add_parser("cancel", help="stop a job for good, wherever it runs")
     cancel.add_argument("job", help="the id or its first characters")
     start = actions.add_parser("start", help="with --server: start a job, and print its id")
@@ -490,7 +523,7 @@ def _add_jobs_and_view(commands: "Commands[argparse.ArgumentParser]") -> None:
     for action in (plan, approve, answer, proceed, retry):
         action.add_argument("job", help="the id or its first characters")
     answer.add_argument("text", nargs="+", metavar="TEXT")
-    for action in (listing, show, logs, cancel, start, plan, approve, answer, proceed, retry):
+    for action in (listing, show, logs, watch, cancel, start, plan, approve, answer, proceed, retry):
         _add_state(action, default=argparse.SUPPRESS)
         _add_json(action)
         _add_server(action, default=argparse.SUPPRESS)
@@ -538,6 +571,15 @@ def _add_other_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
         _add_repository(action, default=argparse.SUPPRESS)
         _add_state(action, default=argparse.SUPPRESS)
         _add_json(action)
+
+    config = commands.add_parser(
+        "config",
+        help="show which settings apply to a repository here, and where each comes from",
+        description="Reads .github/agent-fix.yml of HEAD as a job would, and the environment.",
+    )
+    _add_repository(config, default=Path())
+    _add_state(config)
+    _add_json(config, default=False)
 
     runners = commands.add_parser(
         "runners",

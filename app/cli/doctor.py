@@ -141,6 +141,9 @@ def doctor_command(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(machine_lines(machine)))
         print("\n".join(report(name, checks, kinds)))
+        missing = [each.name for each in machine if each.state == "not ok"]
+        missing += [] if all(each.ok for each in checks) else [name]
+        print(f"\nNot ready: {', '.join(missing)}; see above." if missing else "\nReady: `agent-fix fix ISSUE.md`.")
     if not all(check.ok for check in checks):
         return ExitCode.SANDBOX
     broken = [each.name for each in machine if each.state == "not ok"]

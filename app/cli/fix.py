@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from app.agent.external.recipe import find_recipe
 from app.cli.local_context import LocalContext, LocalJob
-from app.cli.run_local import run_local
+from app.cli.run_local import Loudness, run_local
 from app.config.repository import (
     DEFAULTS,
     NO_DEFAULTS,
@@ -153,6 +153,7 @@ class FixOptions:
     plan_file: Path | None = None
     events: int | None = None
     """A file descriptor for progress as lines of JSON."""
+    loudness: Loudness = ""
 
 
 def fix_command(arguments: argparse.Namespace) -> int:
@@ -169,6 +170,7 @@ def options_of(arguments: argparse.Namespace) -> FixOptions:
         "allow": tuple(arguments.allow),
         "plan_mode": next((mode for name, mode in PLAN_MODES.items() if getattr(arguments, name)), None),
         "plan_file": arguments.plan,
+        "loudness": "quiet" if arguments.quiet else "verbose" if arguments.verbose else "",
     }
     return FixOptions(**given)
 
@@ -180,7 +182,14 @@ def fix(options: FixOptions, settings: Settings, *, afterwards: Callable[[], Non
     failpoints.arm(settings.failpoint)
     find = partial(find_or_create, options, local_context)
     return asyncio.run(
-        run_local(local_context, find, as_json=options.json, events=options.events, afterwards=afterwards)
+        run_local(
+            local_context,
+            find,
+            as_json=options.json,
+            events=options.events,
+            loudness=options.loudness,
+            afterwards=afterwards,
+        )
     )
 
 

@@ -42,6 +42,7 @@ def jobs_command(arguments: argparse.Namespace) -> int:
     actions: dict[str, Callable[[LocalContext, argparse.Namespace], int]] = {
         "show": _show,
         "logs": _logs,
+        "watch": _watch,
         "cancel": _cancel,
     }
     try:
@@ -137,6 +138,12 @@ def _logs(local_context: LocalContext, arguments: argparse.Namespace) -> int:
             _print_state(local_context, row, as_json=arguments.json)
             return ExitCode.OK
         time.sleep(POLL_SECONDS)
+
+
+def _watch(local_context: LocalContext, arguments: argparse.Namespace) -> int:
+    arguments.job = arguments.job or next((row.job.id for row in local_context.store.newest(1)), "")
+    arguments.follow = True
+    return _logs(local_context, arguments)
 
 
 def _print_state(local_context: LocalContext, row: JobRow, *, as_json: bool) -> None:
@@ -286,6 +293,7 @@ class ServerJobs:
         actions = {
             "show": self._show,
             "logs": self._logs,
+            "watch": self._watch,
             "cancel": self._cancel,
             "start": self._start,
             "plan": self._plan,
@@ -343,7 +351,7 @@ class ServerJobs:
         for job in listed:
             where = f"{job['repository']}#{job['number']}" if job["number"] else job["repository"]
             since = _age(datetime.fromisoformat(job["created_at"]), datetime.now(UTC))
-            cost, verdict = f"${float(job['cost']):.2f}", job["verdict"] or "-"
+            cost, verdict = f"${float(job['cost']):.2f}" if float(job["cost"]) else "-", job["verdict"] or "-"
             line = f"{job['id']:<14}{job['status']:<22}{since:<8}{verdict:<10}{cost:<9}{where:<28}{job['title'][:60]}"
             print(plain(line))
 
@@ -370,7 +378,7 @@ class ServerJobs:
             else "",
             "verdict": job["verdict"] or "-",
             "pull": job["pull_request"] or "-",
-            "cost": f"${job['cost']} of ${job['limits']['usd']} in {job['usage']['calls']} model calls",
+            "cost": f"{_price(job)} of ${job['limits']['usd']} in {job['usage']['calls']} model calls",
             "begun": job["created_at"],
         }
         for name, value in facts.items():
@@ -391,6 +399,11 @@ class ServerJobs:
         if arguments.json:
             job = self._call("GET", f"/{arguments.job}")
             print(json.dumps({name: job[name] for name in ("state", "reason", "verdict")}))
+
+    def _watch(self, arguments: argparse.Namespace) -> None:
+        arguments.job = arguments.job or next((job["id"] for job in self._call("GET", "", limit=1)["jobs"]), "-")
+        arguments.follow = True
+        self._logs(arguments)
 
     def _log(self, job: str) -> Iterator[dict[str, Any]]:
         """A job's lines so far."""
@@ -453,6 +466,11 @@ class ServerJobs:
 
     def _print_id(self, arguments: argparse.Namespace, answer: dict[str, Any]) -> None:
         print(json.dumps(answer) if arguments.json else plain(answer["id"]))
+
+
+def _price(job: dict[str, Any]) -> str:
+    known = float(job["cost"]) or not job["usage"]["calls"]
+    return f"${job['cost']}" if known else "price unknown"
 
 
 def _read_text(path: str) -> str:

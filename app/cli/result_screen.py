@@ -15,48 +15,32 @@ from app.core.model_usage import usd
 from app.core.patch import FileStat
 from app.core.state_words import WORDS, Condition, condition_of
 from app.core.text import count, one_line
-from app.core.verification import Execution, FailureReason, Reproduction, SuiteResult, Verification
 from app.llm.ledger import price
 from app.publish.markdown import duration
 from app.publish.pull_request_text import describe_attempts
-from app.verify.verdict import examples_of
+from app.publish.result_view import ResultView, about_rest, view_of
 
 COMMAND = "agent-fix"
-_WORDS: dict[FailureReason, str] = {
-    "green": "passes",
-    "red": "fails",
-    "was_not_there": "could not start",
-    "not_run": "was not run",
-}
 
 
-def red_line(facts: Verification) -> str:
-    """What was run without the change."""
-    return " · ".join(filter(None, (_on_base(facts), _suite(facts, facts.suite.base if facts.suite else None))))
+def side_lines(view: ResultView) -> Iterator[str]:
+    """What was run without the change, and with it."""
+    for name, place in (("base  ", "base"), ("change", "change")):
+        sides = [(ran.name, side) for ran in view.ran if (side := getattr(ran, place)).text]
+        lines = [
+            f"{one_line(what).lower()}: {side.text}{f' ({side.ending})' * bool(side.ending)}" for what, side in sides
+        ]
+        yield f"{name} {' · '.join(lines) or 'nothing was run'}"
 
 
-def green_line(facts: Verification) -> str:
-    """What was run with the change."""
-    return " · ".join(filter(None, (_on_head(facts), _suite(facts, facts.suite.head if facts.suite else None))))
-
-
-def finding_lines(facts: Verification) -> Iterator[str]:
+def finding_lines(view: ResultView) -> Iterator[str]:
     """Everything that failed or needs a look; nothing if all is well."""
-    if facts.examples is not None and not facts.examples.examples:
-        yield f"no examples: {one_line(facts.examples.absent)}"
-    for one in examples_of(facts):
-        if one.fails:
-            state = "asked: " if one.is_question else "disputed: " if one.disputed else "prints something else: "
-            yield f"{state}{one_line(one.behaviour)}"
-    if facts.suite is not None:
-        yield from (f"newly failing: {one_line(test)}" for test in facts.suite.newly_failing[:10])
-        yield from filter(None, (facts.suite.not_run,))
-    if facts.rest is not None:
-        yield from (f"newly failing: {one_line(test)}" for test in facts.rest.newly_failing[:10])
-    for gate in facts.gates:
-        if gate.outcome in {"blocked", "warned"}:
-            details = "; ".join(one_line(detail) for detail in gate.details[:3])
-            yield f"{gate.outcome}: {gate.name}: {details}"
+    for found in view.findings:
+        if found.mark in {"bad", "known"}:
+            named = f": {', '.join(map(one_line, found.tests[:10]))}" if found.tests else ""
+            more = f" and {len(found.tests) - 10} more" if len(found.tests) > 10 else ""
+            yield one_line(found.text) + named + more
+    yield from (f"not run: {one_line(text)}" for text in view.not_run)
 
 
 def rest_lines(result: JobResult) -> Iterator["Line"]:
@@ -68,57 +52,6 @@ def rest_lines(result: JobResult) -> Iterator["Line"]:
     yield Line(f"{facts.verdict}: branch {result.branch} created.", BOLD)
     yield Line(f"The remaining tests are running: {files} on base and head, for at most {limit}.")
     yield Line("Press Ctrl-C to skip them; branch and verdict are kept.", FAINT)
-
-
-def rest_line(facts: Verification) -> str:
-    """How far the remaining tests of a long suite came; empty if there are none."""
-    rest = facts.rest
-    if rest is None:
-        return ""
-    compared = f"remaining tests: {rest.compared} of {count(rest.files, 'test file')} compared"
-    limit = f"{rest.minutes:g} min"
-    ended = {"finished": "", "out_of_time": f" within {limit}", "pending": ", still running"}
-    return f"{compared}{ended.get(rest.state, f'. {one_line(rest.reason)}')}"
-
-
-def _on_base(facts: Verification) -> str:
-    if examples := examples_of(facts):
-        differing = sum(one.differs_on_base for one in examples)
-        return f"{differing} of {count(len(examples), 'example')} {'differs' if differing == 1 else 'differ'}"
-    return _reproduction(facts.reproduction, on_base=True)
-
-
-def _on_head(facts: Verification) -> str:
-    if examples := examples_of(facts):
-        holding = sum(one.holds for one in examples)
-        return f"{holding} of {count(len(examples), 'example')} {'holds' if holding == 1 else 'hold'}"
-    return _reproduction(facts.reproduction, on_base=False)
-
-
-def _reproduction(found: Reproduction | None, *, on_base: bool) -> str:
-    if found is None:
-        return "no test shows the problem" if on_base else ""
-    word = _WORDS[found.on_base if on_base else found.on_head]
-    return f"{one_line(found.command)[:60]} {word}{_end(found.base if on_base else found.head)}"
-
-
-def _end(execution: Execution | None) -> str:
-    if execution is None:
-        return ""
-    how = "timed out" if execution.timed_out else f"exit {execution.exit_code}"
-    return f" ({how}, {duration(execution.seconds)})"
-
-
-def _suite(facts: Verification, result: SuiteResult | None) -> str:
-    """The suite's numbers on one side."""
-    if facts.suite is None or facts.suite.not_run:
-        return ""
-    if result is None:
-        return "suite not run"
-    if result.count is None:
-        return f"suite exited with {result.execution.exit_code}"
-    parts = [(result.count.passed, "passed"), (result.count.failed, "failed"), (result.count.skipped, "skipped")]
-    return f"suite {', '.join(f'{number} {name}' for number, name in parts if number) or 'ran no tests'}"
 
 
 CHANGE = "change.patch"
@@ -161,12 +94,12 @@ def result_screen(order: LocalJob, result: JobResult) -> Iterator[Line]:
     yield from _wrapped(headline, reason, width, _VERDICT_STYLE.get(verdict, BAD if words.kind == "failed" else BOLD))
     yield from (Line(_cut(f"  | {text}", width)) for text in output[-OUTPUT_LINES:])
     if result.verification is not None:
-        shown = verdict in {"proved", "tested"}
-        yield Line(_cut(f"  base   {red_line(result.verification)}", width), "31" if shown else "")
-        yield Line(_cut(f"  change {green_line(result.verification)}", width), "32" if shown else "")
-        if rest := rest_line(result.verification):
-            yield Line(_cut(f"         {rest}", width))
-        yield from (Line(_cut(f"         {text}", width), "33") for text in finding_lines(result.verification))
+        view, shown = view_of(result.verification), verdict in {"proved", "tested"}
+        styles = ("31", "32") if shown else ("", "")
+        yield from (Line(_cut(f"  {text}", width), style) for text, style in zip(side_lines(view), styles, strict=True))
+        if rest := about_rest(result.rest):
+            yield from _wrapped("         ", rest, width, "")
+        yield from (Line(_cut(f"         {text}", width), "33") for text in finding_lines(view))
     for attempt in result.attempts:
         yield Line(_cut(f"  attempt {attempt.number}  {one_line(describe_attempts(attempt))}", width))
     if result.exit_status == "no_change" and result.summary:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
 from app.cli import missing_extra
 from app.cli.local_context import LocalContext, LocalJob
@@ -151,6 +151,10 @@ _RESULT = {
 """What `job.json` says of a result."""
 
 
+Loudness = Literal["", "quiet", "verbose"]
+"""How much of a job's progress is printed; empty for what suits the terminal."""
+
+
 class EventLines(TerminalProgress):
     """Reports to a file descriptor instead of the terminal. A reader that has gone is not an error."""
 
@@ -178,10 +182,12 @@ async def run_local(
     *,
     as_json: bool,
     events: int | None = None,
+    loudness: Loudness = "",
     afterwards: Callable[[], None] | None = None,
 ) -> NoReturn:
     """Find the job, work on it, report, and end the process. Progress goes to the descriptor `events`, if given."""
-    terminal = open_terminal(sys.stderr if as_json else sys.stdout) if events is None else EventLines(events)
+    stream = sys.stderr if as_json else sys.stdout
+    terminal = EventLines(events) if events is not None else open_terminal(stream, loudness)
     interruption = InterruptHandler(terminal)
     interruption.listen()
     try:
@@ -200,10 +206,21 @@ async def run_local(
     end_process(code)
 
 
-def open_terminal(stream: TextIO) -> TerminalProgress:
-    """A live view on a terminal, otherwise plain lines."""
+class QuietTerminal(TerminalProgress):
+    """Shows the result only."""
+
+    def report(self, kind: ProgressKind, text: str) -> None:
+        """Print nothing but warnings."""
+        if kind == "warning":
+            super().report(kind, text)
+
+
+def open_terminal(stream: TextIO, loudness: Loudness = "") -> TerminalProgress:
+    """A live view on a terminal, otherwise plain lines; only the result if it is to be quiet."""
     environment = process_environment()
-    if not is_screen(stream, environment):
+    if loudness == "quiet":
+        return QuietTerminal(stream)
+    if loudness == "verbose" or not is_screen(stream, environment):
         return TerminalProgress(stream)
     from app.cli.live_view import LiveView  # noqa: PLC0415  # Rich is imported only for a terminal
 

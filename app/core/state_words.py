@@ -102,6 +102,7 @@ _ROWS: Final[tuple[tuple[Condition, Kind, str, str, str], ...]] = (
         "opened a draft that did not pass the remaining tests",
     ),
     ("answered", "done", "answered", "💬 Answer", "answered"),
+    ("already_works", "done", "already works", "✅ It works already", "found that it works already"),
     ("no_change", "nothing", "no change", "🤷 Nothing was changed", "found nothing to change"),
     (
         "verification_failed",

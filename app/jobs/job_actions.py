@@ -233,7 +233,11 @@ class PlanVersion:
 
 
 class PlanConflict(Exception):  # noqa: N818  # an answer, not a fault
-    """The plan cannot be edited, or another version is the newest by now."""
+    """The plan cannot be edited, or another version is the newest by now, which it names."""
+
+    def __init__(self, message: str, newest: PlanVersion | None = None) -> None:
+        super().__init__(message)
+        self.newest = newest
 
 
 class PlanVersions(TableStore):
@@ -245,10 +249,14 @@ class PlanVersions(TableStore):
             return _versions(db, job_id)
 
     def record(self, job_id: str, plan: Plan, who: str = AGENT) -> None:
-        """Store a plan as the newest version, unless it is that already."""
+        """Store a plan as the newest version, unless it is that already, or the one that a model made before.
+
+        A job that goes on makes its plan again, which does not replace what people have edited since.
+        """
         with writing(self._engine) as db:
             known = _versions(db, job_id)
-            if not known or known[-1].plan != plan:
+            again = who == AGENT and any(each.who == AGENT and each.plan == plan for each in known)
+            if not again and (not known or known[-1].plan != plan):
                 self._insert(db, job_id, plan, who)
 
     def edit(self, job_id: str, version: int, plan: Plan, who: str) -> PlanVersion:
@@ -261,8 +269,9 @@ class PlanVersions(TableStore):
                 raise PlanConflict("The plan is not waiting for approval.")
             known = _versions(db, job_id)
             if not known or known[-1].version != version:
-                newest = known[-1].version if known else 0
-                raise PlanConflict(f"Version {version} is not the newest one, which is {newest}.")
+                newest = known[-1] if known else None
+                named = f", which is {newest.version}, by {newest.who}" if newest else ""
+                raise PlanConflict(f"Version {version} of the plan is not the newest one{named}.", newest)
             result = {**(row["result"] or {}), "plan": plan.model_dump(mode="json")}
             db.execute(jobs.update().where(jobs.c.id == job_id).values(result=result, updated_at=self._clock()))
             return self._insert(db, job_id, plan, who)
@@ -300,6 +309,14 @@ class UnknownJob(Exception):  # noqa: N818  # an answer, not a fault
 
 class WrongState(Exception):  # noqa: N818  # an answer, not a fault
     """The job's state does not allow the action."""
+
+
+class StalePlan(WrongState):
+    """An older version of the plan was edited; nobody's words are lost: both plans are named."""
+
+    def __init__(self, message: str, newest: Plan, edited: Plan) -> None:
+        super().__init__(message)
+        self.texts = {"the newest plan": render_plan_file(newest), "your edit": render_plan_file(edited)}
 
 
 class JobActions:
@@ -407,6 +424,8 @@ class JobActions:
         try:
             return self.plans.edit(job_id, version, plan, who)
         except PlanConflict as conflict:
+            if conflict.newest is not None:
+                raise StalePlan(str(conflict), conflict.newest.plan, plan) from None
             raise WrongState(str(conflict)) from None
 
     def place(self, job_id: str) -> QueuePlace | None:

@@ -11,9 +11,10 @@ from sqlalchemy.engine import Engine
 from app.core.clock import in_utc, moment
 from app.core.job import FINAL, PUBLISHED, Job, JobResult, JobState
 from app.core.model_usage import MicroUSD, Totals
+from app.core.plan import render_plan
 from app.core.state_words import GROUP_NAMES, WORDS, Condition, Group, StateWords, condition_of
-from app.core.verification import Execution, TestCount
 from app.jobs.context import JobContext
+from app.jobs.job_actions import PlanVersions
 from app.jobs.status import BOTH, PLAN_WAITS, WaitingFor
 from app.jobs.store import JobBlobs, JobQueries, JobStore, ProgressRow
 from app.jobs.tables import effects, job_contexts, jobs, receipts
@@ -163,18 +164,6 @@ class DayCost:
 
 
 @dataclass(frozen=True, slots=True)
-class VerificationRow:
-    """One command on base and head, with test counts if there are any."""
-
-    name: str
-    command: str
-    base: Execution | None
-    head: Execution | None
-    base_count: TestCount | None = None
-    head_count: TestCount | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class JobPage:
     """Everything about one job.
 
@@ -186,6 +175,8 @@ class JobPage:
     job_context: JobContext | None
     result: JobResult | None
     plan: str
+    """The plan in force, as text."""
+    plan_version: int
     totals: Totals
     messages: tuple[StoredMessage, ...]
     effects: tuple[EffectSummary, ...]
@@ -197,6 +188,12 @@ class JobPage:
     @property
     def final(self) -> bool:
         return self.listed.state in FINAL
+
+    @property
+    def is_over(self) -> bool:
+        """True if nothing more happens by itself: all that GitHub is to be told is sent."""
+        sending = any(effect.state in UNSENT for effect in self.effects)
+        return self.final and not sending and not self.remaining_tests
 
     @property
     def waits(self) -> bool:
@@ -217,21 +214,6 @@ class JobPage:
     def last_seq(self) -> int:
         return self.log[-1].seq if self.log else 0
 
-    @property
-    def checks(self) -> tuple[VerificationRow, ...]:
-        """The commands that were executed on base and head."""
-        found = self.result.verification if self.result else None
-        red, suite = (found.reproduction, found.suite) if found else (None, None)
-        rows = []
-        if red is not None:
-            rows.append(VerificationRow("reproduction", red.command, red.base, red.head))
-        if suite is not None:
-            base, head = suite.base, suite.head
-            counts = (base.count if base else None, head.count if head else None)
-            executed = (base.execution if base else None, head.execution if head else None)
-            rows.append(VerificationRow("suite", suite.command, *executed, *counts))
-        return tuple(rows)
-
 
 SortOrder = Literal["needs_you", "newest", "oldest", "changed", "cost"]
 ON_A_PAGE: Final = 50
@@ -250,6 +232,8 @@ _ORDER: Final[dict[SortOrder, tuple[sa.ColumnElement[Any], ...]]] = {
     "changed": (jobs.c.updated_at.desc(), jobs.c.id.desc()),
     "cost": (COST.desc(), jobs.c.id.desc()),
 }
+UNSENT: Final = ("wanted", "claimed")
+"""States of effects that are still to be sent to GitHub."""
 LINES_SHOWN = 300
 
 
@@ -322,6 +306,12 @@ class JobOverview:
             at = moment(receipt.at) if receipt else None
             found.append(EffectSummary(row.key, str(kind), row.state, row.reason, row.attempts, str(url), at))
         return tuple(found)
+
+    def unsent(self, job_id: str) -> int:
+        """How many of the job's effects are still to be sent."""
+        query = sa.select(sa.func.count()).where(effects.c.job == job_id, effects.c.state.in_(UNSENT))
+        with self.engine.connect() as db:
+            return int(db.execute(query).scalar_one())
 
     def page(
         self, job_filter: JobFilter, order: SortOrder = "newest", page: int = 1, limit: int = ON_A_PAGE
@@ -396,12 +386,14 @@ class JobOverview:
         row = job.row if job else self._store.get(job_id)
         if listed is None or row is None:
             return None
+        versions = PlanVersions(self.engine, self.clock).of(job_id)
         return JobPage(
             listed=listed,
             job=row.job,
             job_context=job.job_context if job else None,
             result=JobResult.read(row.result),
-            plan=self.plan(job_id),
+            plan=render_plan(versions[-1].plan) if versions else self.plan(job_id),
+            plan_version=versions[-1].version if versions else 0,
             totals=SqlLedger(self.engine, job_id, 0).totals(),
             messages=JobMessages(self.engine, self.clock).since(job_id, 0),
             effects=self.effects(job_id),

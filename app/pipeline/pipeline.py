@@ -212,7 +212,10 @@ async def _prepare(job: Job, services: JobServices, journal: Journal, base: Base
     plan = proposed.plan
     if job.plan_mode == "approve":
         approval = await journal.step("approval", ApprovedPlan, partial(_approve, services, plan))
-        plan = with_origin(approval.plan, plan.examples)
+        approved = with_origin(approval.plan, plan.examples)
+        if approved != plan:
+            services.progress.report("plan", render_plan(approved))
+        plan = approved
     if not job.expects_red:
         return PreparedWork(plan, base, None, answers)
     examples = await journal.step("examples", PlanExamples, partial(_examples, services, proposed, plan))

@@ -1,12 +1,14 @@
 """Renders a pull request's title, body and commit message from the facts of a job, as pure functions.
 
-The verdict comes first, for a reviewer with twenty seconds; then plan, change, proof and outputs, the long parts
-folded. Links, mentions and closing keywords come from these templates only.
+A reviewer sees one screen: the verdict, what changed, what is printed before and after, and what was not run. All else
+is folded, and the check run has the whole of it. Links, mentions and closing keywords come from these templates only.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Final
 
 from app.config.repository import RepoConfig
 from app.core.job import AttemptSummary, Job, JobResult
@@ -17,9 +19,10 @@ from app.core.state_words import WORDS
 from app.core.task import Task, TaskKind
 from app.core.text import clip, count
 from app.core.verification import GateResult, Verdict, Verification
+from app.github.base import CHECK
 from app.llm.ledger import fallback_notes, price
 from app.publish.body_edits import marked_part
-from app.publish.effects import MAX_BODY, MAX_TITLE, AddFollowUpSection, UpdateVerdict
+from app.publish.effects import MAX_TITLE, AddFollowUpSection, UpdateVerdict
 from app.publish.markdown import (
     alert,
     cell,
@@ -34,16 +37,8 @@ from app.publish.markdown import (
     quoted,
     table,
 )
-from app.publish.verification_text import (
-    Caps,
-    bullets,
-    known_failures,
-    list_of_tests,
-    meaning,
-    red_to_green,
-    verification_section,
-)
-from app.verify.verdict import examples_of
+from app.publish.result_view import ResultView, Shown, view_of
+from app.publish.verification_text import Caps, bullets, verification_section
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +77,7 @@ def attempts_section(attempts: Sequence[AttemptSummary], requested: int) -> str:
             f"{each.number}{' (taken)' if each.taken else ''}",
             each.verdict or WORDS[each.exit_status].name,
             f"{each.changed_lines:,}" if each.verdict else "",
-            f"{count(each.turns, 'turn')}, {usd(each.cost)}" if each.turns else "",
+            _used(each),
             cell(each.reason[:300]),
         ]
         for each in attempts
@@ -99,6 +94,11 @@ def attempts_section(attempts: Sequence[AttemptSummary], requested: int) -> str:
     return f"{opening}\n\n{table(header, rows)}"
 
 
+def _used(attempt: AttemptSummary) -> str:
+    parts = (count(attempt.turns, "turn") if attempt.turns else "", usd(attempt.cost) if attempt.cost else "")
+    return ", ".join(filter(None, parts))
+
+
 def describe_attempts(attempt: AttemptSummary) -> str:
     """One attempt in one line."""
     ending = attempt.verdict or WORDS[attempt.exit_status].name
@@ -107,13 +107,25 @@ def describe_attempts(attempt: AttemptSummary) -> str:
 
 
 MAX_SUBJECT = 72
-MAX_FOLLOW_UP = 15_000
+MAX_ALL: Final = 10_000
+"""Characters of a body; the check run has what does not fit."""
+MAX_FOLLOW_UP: Final = 4_000
+MAX_WORDS: Final = 150
+"""Words that a reviewer sees before anything is unfolded, beside the table."""
+MAX_SAID: Final = 60
+"""Of these at most, what the agent says."""
+MAX_SAID_LINES: Final = 12
+_SUMMARY_TITLE: Final = "What changed and why"
+_WORDS_OF_HEADING: Final = 12
+"""Of that section's heading, of whose words it quotes, and of what the rest is folded under."""
+_WORDS_OF_REST: Final = 86
+"""Of verdict and verification that are written again once the remaining tests have ended; the rest stays as it is."""
 _LEFT_OUT = "The rest is left out, because the description would be too long; see the commit and its check."
 SKIP_CI = "[skip ci]"
 """Push and pull_request triggers respect it in the head commit; `pull_request_target` does not."""
-_LEVELS = (Caps(4_000, 50, 2_000), Caps(1_500, 20, 1_000), Caps(500, 8, 400), Caps(100, 3, 120))
+_LEVELS = (Caps(1_200, 20, 600), Caps(500, 8, 300), Caps(0, 5, 160), Caps(0, 2, 80))
 """Detail levels, each shorter than the one before, for a body that would be too long."""
-_LEAST = Caps(0, 1, 60)
+_LEAST = Caps(0, 1, 40)
 
 NO_FIX: frozenset[TaskKind] = frozenset({"feature", "tests", "refactoring", "dependencies"})
 """Kinds of tasks whose titles already say what is done."""
@@ -142,23 +154,20 @@ def commit_message(task: Task, summary: str = "", *, skip_ci: bool = False) -> s
 
 
 def pull_request_body(facts: PullRequestContent) -> str:
-    """At most 60,000 characters; if something is cut, the text says so."""
+    """At most 10,000 characters; if something is cut, the text says so."""
     bodies = (_body(facts, caps) for caps in _LEVELS)
-    return next((body for body in bodies if len(body) <= MAX_BODY), "") or _body(facts, _LEAST)
+    return next((body for body in bodies if len(body) <= MAX_ALL), "") or _body(facts, _LEAST)
 
 
 def update_verdict(facts: PullRequestContent) -> UpdateVerdict:
     """Banner and verification again, in several levels of detail: everything else of the body stays, however long."""
     at = (_verification(facts, caps) for caps in (*_LEVELS, _LEAST))
-    first, *shorter = dict.fromkeys(text for text in at if len(text) <= MAX_BODY)
+    first, *shorter = dict.fromkeys(text for text in at if len(text) <= MAX_ALL)
     return UpdateVerdict(branch=facts.result.branch, banner=banner(facts), verification=first, shorter=tuple(shorter))
 
 
 def follow_up_section(facts: PullRequestContent, who: str) -> AddFollowUpSection:
-    """The section about a follow-up in a pull request's body, in several levels of detail; at least its verdict.
-
-    Each has at most 15,000 characters.
-    """
+    """The section about a follow-up in a pull request's body, in several levels of detail; at least its verdict."""
     made = (_follow_up(facts, who, caps) for caps in (*_LEVELS, _LEAST))
     least = paragraphs(_follow_up_title(facts), banner(facts), _LEFT_OUT)
     first, *shorter = dict.fromkeys((*(text for text in made if len(text) <= MAX_FOLLOW_UP), least))
@@ -170,19 +179,15 @@ def _follow_up_title(facts: PullRequestContent) -> str:
 
 
 def _follow_up(facts: PullRequestContent, who: str, caps: Caps) -> str:
-    request_text = clip(facts.task.request, min(caps.text, 600)).strip()
+    request_text = shortened(facts.task.request.strip(), MAX_SAID, MAX_SAID_LINES)
     by = f" by {code_span(who)}" if who else ""
-    verified = verification_section(facts.verification, facts.task.base, facts.result.commit, caps)
     return paragraphs(
         _follow_up_title(facts),
         f"Requested{by}:\n\n{quoted(request_text)}" if request_text else "",
         banner(facts),
-        *_alerts(facts, caps),
-        _summary(facts, caps),
-        _changes(facts, caps),
-        details("Verification of this follow-up", verified),
-        attempts_section(facts.result.attempts, facts.job.attempts),
-        bullets(facts.notes, caps),
+        *_alerts(facts),
+        quoted(shortened(facts.result.summary, MAX_SAID, MAX_SAID_LINES)) if facts.result.summary.strip() else "",
+        *_folded(facts, caps),
     )
 
 
@@ -199,28 +204,94 @@ def _ident(text: str) -> str:
 
 
 def _body(facts: PullRequestContent, caps: Caps) -> str:
-    plan, verdict, verification = facts.result.plan, banner(facts), _verification(facts, caps)
+    verdict, verification = banner(facts), _verification(facts, caps)
     if facts.verification.rest is not None:  # these two are written again once it has been run
         verdict, verification = marked_part("verdict", verdict), marked_part("verification", verification)
-    text = paragraphs(
-        opening_line(facts.task),
-        verdict,
-        *_alerts(facts, caps),
-        _section("What changed and why", _summary(facts, caps)),
-        _section("Plan", _plan(plan, caps) if plan != Plan(summary=facts.task.issue.title) else ""),
-        _section("Changes", _changes(facts, caps)),
-        verification,
-        _section("Attempts", attempts_section(facts.result.attempts, facts.job.attempts)),
-        _section("Notes", _notes(facts, caps)),
-        NEXT if facts.task.issue.number is not None else "",
-        _footer(facts),
-    )
-    return text + "\n"
+    alerts, next_step = (*_alerts(facts),), NEXT if facts.task.issue.number is not None else ""
+    folded = paragraphs(*_folded(facts, caps))
+    seen_words = words_seen(paragraphs(opening_line(facts.task), *alerts, folded, next_step, _footer(facts)))
+    seen_words += words_seen(paragraphs(verdict, verification)) if facts.verification.rest is None else _WORDS_OF_REST
+    words = min(MAX_SAID, MAX_WORDS - seen_words - _WORDS_OF_HEADING)
+    summary = facts.result.summary.strip()
+    seen = shortened(summary, words, MAX_SAID_LINES) if summary and words > 0 else ""
+    whole = details("All that the agent says", quoted(clip(summary, caps.text * 2))) if seen != summary else ""
+    section = _section(_SUMMARY_TITLE, f"The agent says:\n\n{quoted(seen)}") if seen else ""
+    parts = (opening_line(facts.task), verdict, *alerts, section, verification, whole, folded, next_step)
+    return paragraphs(*parts, _footer(facts)) + "\n"
 
 
 def _verification(facts: PullRequestContent, caps: Caps) -> str:
-    text = verification_section(facts.verification, facts.task.base, facts.result.commit, caps)
+    """What is printed before and after, what was not run, and, folded, everything that was."""
+    view = view_of(facts.verification)
+    whole = verification_section(facts.verification, facts.task.base, facts.result.commit, caps)
+    left_out = f"**Not run:** {inline(shortened(' '.join(view.not_run), 15, 1))}" if view.not_run else ""
+    text = paragraphs(_before_and_after(view.shown), left_out, details(_summary_of_runs(view), whole))
     return _section("Verification", text)
+
+
+def _summary_of_runs(view: ResultView) -> str:
+    bad = sum(found.mark == "bad" for found in view.findings)
+    return f"What was run: {count(bad, 'problem')}" if bad else "What was run"
+
+
+def _before_and_after(shown: Sequence[Shown]) -> str:
+    if not shown:
+        return ""
+    rows = [[_program(each), code_cell(clip(each.before, 120)), code_cell(clip(each.after, 120))] for each in shown]
+    return table(["Program", "Before", "After"], rows)
+
+
+def _program(shown: Shown) -> str:
+    """The behaviour in a sentence, and the program if it is short."""
+    is_short = len(shown.program) <= 120 and shown.program.count("\n") < 4
+    code = code_cell(clip(shown.program, 120)) if is_short or not shown.behaviour else ""
+    return "<br>".join(filter(None, (cell(clip(shown.behaviour, 160)), code)))
+
+
+def _folded(facts: PullRequestContent, caps: Caps) -> Iterator[str]:
+    """What a reviewer may want to unfold."""
+    result, plan = facts.result, facts.result.plan
+    yield details(count(len(result.changes), "changed file"), _changes(facts, caps)) if result.changes else ""
+    if plan is not None and plan != Plan(summary=facts.task.issue.title):
+        yield details(f"The plan in {count(len(plan.steps), 'step')}", _plan(plan, caps))
+    if len(result.attempts):
+        attempts = attempts_section(result.attempts, facts.job.attempts)
+        yield details(count(len(result.attempts), "attempt"), attempts) if attempts else ""
+    notes = (*facts.notes, *result.warnings[1:])
+    yield details(count(len(notes), "note"), bullets(notes, caps)) if notes else ""
+    yield details("Cost and settings", _spent(facts))
+
+
+def shortened(text: str, words: int, lines: int) -> str:
+    """The first lines and words of a text, with an ellipsis if there are more."""
+    kept: list[str] = []
+    left, whole = words, text.strip()
+    for line in whole.split("\n")[:lines]:
+        these = line.split(" ")
+        if left < min(4, len(these)):
+            break
+        kept.append(" ".join(these[:left]))
+        left -= len(these)
+    made = "\n".join(kept).rstrip()[: words * 12]
+    return made if made == whole else f"{made} …"
+
+
+_INNERMOST: Final = re.compile(r"(?sm)^<details>\n<summary>([^<]*)</summary>$(?:(?!^<details>$).)*?^</details>$\n?")
+_TABLE_ROW: Final = re.compile(r"(?m)^\|.*\|$\n?")
+_WORD: Final = re.compile(r"\S*\w\S*")
+
+
+def seen_at_once(body: str) -> str:
+    """What a reader sees before anything is unfolded, beside tables."""
+    body, folded = re.sub(r"(?s)<!--.*?-->", "", body), 1
+    while folded:
+        body, folded = _INNERMOST.subn(r"\1\n", body)
+    return _TABLE_ROW.sub("", re.sub(r"</?sub>|^> \[!\w+\]|^---$", "", body, flags=re.MULTILINE))
+
+
+def words_seen(body: str) -> int:
+    """How many words a reader sees before anything is unfolded, beside tables."""
+    return len(_WORD.findall(seen_at_once(body)))
 
 
 def _section(title: str, content: str) -> str:
@@ -230,7 +301,7 @@ def _section(title: str, content: str) -> str:
 def opening_line(task: Task) -> str:
     """The line that names the issue; for a fix, GitHub closes the issue with it."""
     issue = task.issue
-    title = inline(clip(issue.title, 300))
+    title = inline(shortened(clip(issue.title, 150), 18, 1))
     if issue.number is None:
         return f"Issue: {title}"
     if task.follows_up:  # for a pull request that we cannot push to, and that must not be closed
@@ -239,60 +310,33 @@ def opening_line(task: Task) -> str:
 
 
 def banner(facts: PullRequestContent) -> str:
-    """The verdict and the most important numbers, in one box."""
-    verification = facts.verification
-    found, suite = verification.reproduction, verification.suite
-    numbers = []
-    if examples := examples_of(verification):
-        holding = sum(one.holds for one in examples)
-        numbers.append(f"{holding:,} of {count(len(examples), 'example')} {'holds' if holding == 1 else 'hold'}")
-    if red_to_green(found):
-        numbers.append("reproduction 🔴 → 🟢")
-    if suite and suite.base and suite.head and suite.base.count and suite.head.count:
-        numbers.append(f"passing tests {suite.base.count.passed:,} → {suite.head.count.passed:,}")
-        numbers.append(f"newly failing {len(suite.newly_failing):,}")
-    if (rest := verification.rest) is not None:
-        ended = f"remaining tests: {rest.compared:,} of {rest.files:,} test files"
-        ended += f", newly failing {len(rest.newly_failing):,}"
-        ended += f", {len(rest.missing):,} did not run on the head" if rest.missing else ""
-        ended += ", worse on the head" if rest.worse else ""
-        numbers.append("remaining tests still running" if rest.state == "pending" else ended)
-    added = sum(stat.added or 0 for stat in facts.result.changes)
-    deleted = sum(stat.deleted or 0 for stat in facts.result.changes)
-    numbers.append(f"{count(len(facts.result.changes), 'file')}, +{added:,} −{deleted:,} lines")  # noqa: RUF001
-    first = f"**{verification.verdict.capitalize()}.** {meaning(verification)}"
-    return alert(_ALERT[verification.verdict], first, " · ".join(numbers))
+    """The verdict in a sentence, why it is not better, and the most important numbers, in one box."""
+    view, changes = view_of(facts.verification), facts.result.changes
+    added, deleted = (sum(getattr(stat, name) or 0 for stat in changes) for name in ("added", "deleted"))
+    numbers = [*view.numbers, f"{count(len(changes), 'file')}, +{added:,} −{deleted:,} lines"]  # noqa: RUF001
+    why = inline(shortened(view.reasons[0], 18, 1)) if view.reasons and view.verdict != "proved" else ""
+    first = f"**{view.verdict.capitalize()}.** {view.sentence} {why}".rstrip()
+    return alert(_ALERT[view.verdict], first, " · ".join(numbers))
 
 
-def _alerts(facts: PullRequestContent, caps: Caps) -> Iterator[str]:
+def _alerts(facts: PullRequestContent) -> Iterator[str]:
     if not facts.verification.isolated:
-        yield alert(
-            "WARNING", "**No sandbox.** The agent's commands and the project's tests ran unprotected on the host."
-        )
+        yield alert("WARNING", "**No sandbox.** Commands and tests ran unprotected on the host.")
     if facts.recorded:
-        yield alert(
-            "NOTE", "**Recorded answers.** The model's answers are from a recording; everything else really ran."
-        )
-    if warnings := bullets(facts.result.warnings, caps):
-        yield alert("WARNING", warnings)
+        yield alert("NOTE", "**Recorded answers.** Only the model's answers are from a recording.")
+    if warnings := facts.result.warnings:
+        more = f" ({count(len(warnings) - 1, 'more note')} below)" if len(warnings) > 1 else ""
+        yield alert("WARNING", f"{inline(shortened(warnings[0], 15, 1))}{more}")
 
 
-def _summary(facts: PullRequestContent, caps: Caps) -> str:
-    summary_text = quoted(clip(facts.result.summary, caps.text * 2))
-    return f"In the agent's own words:\n\n{summary_text}" if facts.result.summary.strip() else ""
-
-
-def _plan(plan: Plan | None, caps: Caps) -> str:
-    if plan is None:
-        return ""
-    parts = [f"**Steps**\n\n{bullets(plan.steps, caps, numbered=True)}"] if plan.steps else []
+def _plan(plan: Plan, caps: Caps) -> str:
+    parts = [inline(clip(plan.summary, caps.text)), bullets(plan.steps, caps, numbered=True)]
     sections = (
         ("Files to look at", plan.candidate_files),
         ("Questions", plan.questions),
     )
     parts += [f"**{title}**\n\n{bullets(items, caps)}" for title, items in sections if items]
-    folded = details(f"The plan in {count(len(plan.steps), 'step')}", "\n\n".join(parts)) if parts else ""
-    return paragraphs(inline(clip(plan.summary, caps.text)), folded)
+    return paragraphs(*parts)
 
 
 def _changes(facts: PullRequestContent, caps: Caps) -> str:
@@ -332,13 +376,18 @@ def _remarks(stat: FileStat, warned: list[GateResult]) -> Iterator[str]:
         yield from (f"{gate.name}: {clip(text, 200)}" for text in list(found)[:3])
 
 
-def _notes(facts: PullRequestContent, caps: Caps) -> str:
-    known = known_failures(facts.verification.suite)
-    title = f"{count(len(known), 'test')} already failing on the base, not caused by this change"
-    return paragraphs(bullets(facts.notes, caps), details(title, list_of_tests(known, caps)) if known else "")
-
-
 def _footer(facts: PullRequestContent) -> str:
+    """The last line, by which later sections find their place."""
+    model = shown_model(facts.job.model)
+    items = (
+        f"model {_name(shortened(model, 3, 1))}" if model else "",
+        price(facts.result.usage),
+        f"job {_name(facts.job.id)}",
+    )
+    return f"---\n\n<sub>agent-fix · {' · '.join(filter(None, items))}</sub>"
+
+
+def _spent(facts: PullRequestContent) -> str:
     usage, sandbox = facts.result.usage, facts.verification.sandbox
     items = [
         _models(facts),
@@ -349,12 +398,12 @@ def _footer(facts: PullRequestContent) -> str:
         f"usage of {count(usage.estimated, 'call')} estimated" if usage.estimated else "",
         count(facts.result.turns, "turn"),
         duration(facts.result.seconds),
-        f"runner {_name(facts.job.runner)}",
+        f"agent {_name(facts.job.runner)}",
         f"sandbox {_name(sandbox)}" if sandbox else "",
         f"base {_name(facts.task.base_ref)} at {code_span(facts.task.base[:10])}",
-        f"job {_name(facts.job.id)}",
+        f"all results in the check {code_span(CHECK)} of {code_span(facts.result.commit[:10])}",
     ]
-    return f"---\n\n<sub>agent-fix · {' · '.join(item for item in items if item)}</sub>"
+    return " · ".join(item for item in items if item)
 
 
 def _models(facts: PullRequestContent) -> str:

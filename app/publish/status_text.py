@@ -54,7 +54,8 @@ from app.publish.pull_request_text import (
     pull_request_title,
     shown_model,
 )
-from app.publish.verification_text import Caps, bullets, meaning, red_to_green, verification_section
+from app.publish.result_view import meaning, red_to_green
+from app.publish.verification_text import Caps, bullets, verification_section
 from app.repo.git_store import GitStore
 
 _MARKS = ("<!-- agent-fix:plan -->", "<!-- /agent-fix:plan -->")
@@ -106,7 +107,7 @@ def _text(plan: Plan | None) -> str:
 
 PLAN_SHOWN: Final[frozenset[Condition]] = frozenset({"awaiting_approval", "plan_waits"})
 """What people see if the comment shows a plan that they may edit."""
-_PUBLISHED_OR_NOTHING: Final[frozenset[JobState]] = PUBLISHED | {"answered", "no_change"}
+_PUBLISHED_OR_NOTHING: Final[frozenset[JobState]] = PUBLISHED | {"answered", "already_works", "no_change"}
 ATTEMPT_SHOWN: Final[frozenset[JobState]] = frozenset({"verification_failed", "limit_reached", "paused"})
 """States whose comment shows the change that was not published."""
 _NO_CALLS: Final = Totals()
@@ -239,7 +240,7 @@ def _details_of_state(view: StatusView, level: DetailLevel) -> Iterator[str]:
     """The details of this state."""
     result, reason = view.result, clip(view.reason, min(level.caps.text * 2, 800))
     match view.condition:
-        case "answered":
+        case "answered" | "already_works":
             yield prose(clip(result.summary, level.answer)) if result else ""
         case "awaiting_approval" | "plan_waits":
             yield editable(view.plan, view.planned, level.caps)
@@ -364,7 +365,9 @@ def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
             yield "/agent …", f"{there}to request changes"
             if _ci_waits(view):
                 yield "/agent ci", f"{there}to start CI (it does not start on its own)"
-        case "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change" if not is_question:
+        case "already_works" | "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change" if (
+            not is_question
+        ):
             yield "/agent retry", "to start again from scratch"
         case _ if view.state not in FINAL and view.state != "publishing":
             if not is_question and not view.run:

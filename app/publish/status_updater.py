@@ -33,6 +33,7 @@ from app.publish.effects import (
 )
 from app.publish.outbox import Outbox, StaleEpoch, TooManyEffects
 from app.publish.publisher import IsolatedLoop
+from app.publish.result_view import meaning
 from app.publish.status_text import (
     ATTEMPT_SHOWN,
     KEPT_ON_SERVER,
@@ -43,7 +44,7 @@ from app.publish.status_text import (
     render_status,
     status_key,
 )
-from app.publish.verification_text import Caps, meaning, verification_section
+from app.publish.verification_text import Caps, verification_section
 
 EVERY = timedelta(seconds=10)
 _SLOWER: tuple[tuple[timedelta, timedelta], ...] = (
@@ -213,7 +214,7 @@ def notification(view: StatusView, channel: Channel) -> SendNotification:
         page=view.job_page,
         pull_request=result.url if result else "",
         verdict=result.verification.verdict if result and result.verification else "",
-        cost=dollars(view.totals.cost) if view.totals.calls else "",
+        cost=dollars(view.totals.cost) if view.totals.cost else "",
     )
 
 

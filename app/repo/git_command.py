@@ -80,7 +80,10 @@ def secret_variables(variables: Mapping[str, str]) -> tuple[tuple[str, ...], byt
 
 try:
     import git
-except ImportError as missing:  # GitPython raises this on import if git is not installed
+except ImportError as missing:  # GitPython also raises this on import if git is not installed
+    if shutil.which("git") is not None:
+        hint = "Install agent-fix again; its Python packages are not complete."
+        raise AgentFixError(f"The Python package GitPython cannot be imported: {missing}", hint=hint) from missing
     raise AgentFixError("git is not installed", hint="Install git 2.34 or newer and try again.") from missing
 
 _NO_SPACE = "No space left on device"

@@ -114,7 +114,7 @@ def states(told: Words, titles: Mapping[int, str]) -> str:
 def pull(told: Words, titles: Mapping[int, str]) -> str:
     """The draft, down to the table with the proof."""
     about = told["fixed"]["pull"]
-    body = about["body"].partition("**Independent tests:**")[0]
+    body = about["body"]
     return (
         f'<h1 class="title">{html.escape(about["title"])} <span>#{about["number"]}</span></h1>'
         f'<div class="about"><span class="badge draft">Draft</span> {name(about["author"])} wants to merge 1 commit '
@@ -124,10 +124,8 @@ def pull(told: Words, titles: Mapping[int, str]) -> str:
 
 
 def pull_excerpt(told: Words, titles: Mapping[int, str]) -> str:
-    """The draft without its plan, for a small picture."""
-    head, _, below = told["fixed"]["pull"]["body"].partition("## Plan")
-    _, heading, proof = below.partition("## Verification")
-    body = f"{head}{heading}{proof}"
+    """The draft without what is folded, for a small picture."""
+    body, _, _ = told["fixed"]["pull"]["body"].partition("<details>")
     return pull({"fixed": {"pull": {**told["fixed"]["pull"], "body": body}}}, titles)
 
 

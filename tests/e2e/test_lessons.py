@@ -1,6 +1,7 @@
 """A job that failed at first leaves a lesson for the next: real sandbox, suite and git; only answers are recorded."""
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -86,7 +87,7 @@ class Site:
     def notes(self, result: JobResult) -> str:
         assert result.verification is not None
         body = pull_request(self.order, result, result.verification).body
-        return body.partition("## Notes")[2].partition("\n---\n")[0]
+        return re.split(r"\d notes?</summary>", body)[-1].partition("\n</details>")[0]
 
 
 async def _agree(plan: Plan) -> Plan:

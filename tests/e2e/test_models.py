@@ -46,7 +46,7 @@ def test_each_models_calls_and_cost_are_shown(tmp_path: Path) -> None:
     assert done.code == 0, done.said
     told = done.pull_request
     note = "1 of 5 answers came from `hosted_vllm/stand-in`, because `openai/code` had no credit left."
-    assert note in told.partition("## Notes")[2]
+    assert note in told.partition("note</summary>")[2]
     fallback = "`hosted_vllm/stand-in` (code as a fallback)"
     models = f"models `hosted_vllm/planner` (plan), `openai/code` (code), {fallback}"
     assert models in told

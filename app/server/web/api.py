@@ -26,6 +26,7 @@ from app.jobs.job_actions import (
     PlanVersion,
     ProgramRequest,
     RememberedRequest,
+    StalePlan,
     StillInProgress,
     UnknownJob,
     WrongState,
@@ -106,11 +107,12 @@ class LogStreams:
                 if len(lines) == MAX_LINES:  # there may be more
                     continue
                 words = listed.words
-                state = {"state": listed.state, "name": words.name, "group": words.group, "kind": words.kind}
+                state: dict[str, str | int] = {"state": listed.state, "name": words.name, "group": words.group}
+                state |= {"kind": words.kind, "unsent": self._overview.unsent(job)}
                 if (new_state := json.dumps(state)) != last_state:
                     last_state = new_state
                     yield f"event: state\ndata: {new_state}\n\n"
-                if listed.state in FINAL:
+                if listed.state in FINAL and not state["unsent"] and listed.waiting_for != "rest":
                     yield "event: end\ndata: {}\n\n"
                     return
                 await asyncio.sleep(self._pause)
@@ -329,12 +331,23 @@ def plan(_: Reader, parts: Parts, job: JobName) -> models.PlanAnswer:
     return newest_plan(known)
 
 
-@router.put("/jobs/{job}/plan", responses=CHANGES, summary="Edit a plan before its approval")
-def edit_plan(request: Request, who: Writer, parts: Parts, job: JobName, edit: models.PlanEdit) -> models.PlanAnswer:
-    """409 unless `version` is the newest version, and the plan waits for approval."""
+@router.put(
+    "/jobs/{job}/plan",
+    responses=CHANGES,
+    response_model=models.PlanAnswer,
+    summary="Edit a plan before its approval",
+)
+def edit_plan(
+    request: Request, who: Writer, parts: Parts, job: JobName, edit: models.PlanEdit
+) -> models.PlanAnswer | Response:
+    """409 unless `version` is the newest version, and the plan waits for approval. For an older version, `errors` has
+    the newest plan and your edit."""
     edited = Plan.model_validate(edit.plan.model_dump(mode="json"))
     try:
         version = parts.actions.edit_plan(job, edit.version, edited, who=who.name).version
+    except StalePlan as stale:
+        texts = [{"where": where, "problem": text} for where, text in stale.texts.items()]
+        return problem(409, str(stale), texts)
     except (UnknownJob, WrongState) as error:
         raise _refusal(error) from None
     parts.audit.record(who.name, "api", "plan", job, detail=f"version {version}", address=client_of(request))
@@ -490,6 +503,7 @@ def details(page: JobPage, queue: QueuePlace | None = None) -> models.JobDetails
         limits=models.LimitsJson(usd=dollars(budget.usd), minutes=budget.minutes, steps=budget.steps),
         usage=models.UsageJson(**usage, cost=dollars(totals.cost)),
         plan=page.plan,
+        plan_version=page.plan_version,
         result=result,
         messages=[models.MessageJson(**asdict(each)) for each in page.messages],
         effects=[

@@ -310,7 +310,8 @@ class JobDetails(ListedJob):
     fallbacks: list[str]
     limits: LimitsJson
     usage: UsageJson
-    plan: str = Field(description="The plan that the job reported last, as text.")
+    plan: str = Field(description="The plan in force, as text.")
+    plan_version: int = Field(description="Its version; 0 without a plan.")
     result: ResultJson | None
     messages: list[MessageJson]
     effects: list[EffectJson]

@@ -41,11 +41,13 @@ from app.core.plan import (
 from app.core.state_words import GROUP_NAMES, WORDS, in_group
 from app.core.text import plain
 from app.core.verification import Verdict
-from app.jobs.job_actions import JobActions, UnknownJob, WrongState, may_be_approved
+from app.jobs.job_actions import JobActions, StalePlan, UnknownJob, WrongState, may_be_approved
 from app.jobs.operations import SLOW, TOO_LONG
 from app.jobs.outcomes import outcome_totals
 from app.jobs.queries import DayCost, JobFilter, JobPage, SortOrder
 from app.jobs.trigger_log import AuditLog
+from app.publish.pull_request_text import describe_attempts
+from app.publish.result_view import about_rest, printed_text, view_of
 from app.server.context import ServerContext
 from app.server.web import formatting, metrics
 from app.server.web.access import visitor_of
@@ -201,6 +203,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"plan_file": render_plan_file, "examples_file": render_examples_file, "money": usd}
+    made.filters |= {"describe_attempts": describe_attempts, "printed_text": printed_text}
     made.filters |= dict(inspect.getmembers(formatting, inspect.isfunction))
     return made
 
@@ -240,6 +243,8 @@ class DashboardPages:
             approvable=may_be_approved(page.listed.state, page.listed.aim),
             place=await asyncio.to_thread(self._actions.place, job) if page.waits else None,
             why=await asyncio.to_thread(self._server_context.operations.why_waiting, [job]),
+            rest=about_rest(page.result.rest if page.result else None),
+            proof=view_of(page.result.verification) if page.result and page.result.verification else None,
             links=self._links(page),
             change=(change or b"").decode("utf-8", "replace"),
             model_calls=await asyncio.to_thread(self._overview.model_calls, job, CALLS_SHOWN),
@@ -450,6 +455,9 @@ class JobForms:
             case UnknownJob():
                 hint = "Check the job's id. The job may also be in another database."
                 return self._message(404, "Page not found", hint)
+            case StalePlan():
+                texts = "\n\n".join(f"{where.capitalize()}:\n\n{text}" for where, text in error.texts.items())
+                return self._message(409, "Somebody else has edited this plan", f"{error}\n\n{texts}")
             case WrongState():
                 return self._message(409, "This cannot be done now", str(error))
             case PlanError():

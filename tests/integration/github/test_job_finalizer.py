@@ -304,7 +304,7 @@ async def test_a_description_with_many_follow_ups_stays_short_enough(
 ) -> None:
     pull = await opened(harness, fake_github)
     for number in range(3):
-        pull.body = pull.body.replace("## Notes", f"{'x' * 15_000}\n\n## Notes")
+        pull.body = pull.body.replace("## Verification", f"{'x' * 15_000}\n\n## Verification", 1)
         await follow_up(harness, fake_github, pull, {"app/money.py": f"half = {number}\n"})
     assert len(pull.body) <= MAX_BODY
 

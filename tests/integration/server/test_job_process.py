@@ -130,7 +130,7 @@ async def test_a_finished_job_adds_its_effects_to_the_outbox(tmp_path: Path) -> 
     assert "[skip ci]" in effect.recipe.message
     patch = Patch.model_validate_json(JobBlobs(site.server_context.engine, "job1").get(effect.recipe.patch))
     assert "duebook" in patch.paths()[0]
-    assert "reproduction 🔴 → 🟢" in effect.body
+    assert "| Program | Before | After |" in effect.body
     assert "- Used 1 lesson of earlier jobs here: (1) Money is in whole cents.\n" in effect.body
     assert [(each.number, each.job) for each in known.all()] == [(1, "")]
 

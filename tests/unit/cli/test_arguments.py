@@ -20,14 +20,14 @@ IMPORTED_AS = {"prometheus-client": "prometheus_client", "pyjwt": "jwt"}
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (["fxi"], "fxi is no command. Did you mean fix?"),
+        (["fxi"], "There is no command fxi. Did you mean fix?"),
         (["fix", "--modle", "x", "--issue", "a"], "There is no option --modle. Did you mean --model?"),
         (["fix", "--issue", "a", "--sandbox", "bubblwrap"], "Did you mean bubblewrap?"),
-        (["fix", "--issue", "a", "more"], "`agent-fix fix` takes no argument more."),
-        (["fix"], "--issue is missing."),
-        (["jobs", "cancle", "x"], "cancle is no command. Did you mean cancel?"),
+        (["fix", "a", "more"], "`agent-fix fix` takes no argument more."),
+        (["fix"], "ISSUE is missing."),
+        (["jobs", "cancle", "x"], "There is no command cancle. Did you mean cancel?"),
         (["jobs", "show", "x", "--pacth"], "There is no option --pacth. Did you mean --patch?"),
-        (["completion", "tcsh"], "tcsh is no value for shell. Known: bash, zsh, fish."),
+        (["completion", "tcsh"], "There is no value for shell tcsh. Known: bash, zsh, fish."),
         (["fix", "--issue", "a", "--attempts", "two"], "Argument --attempts: invalid int value: 'two'."),
         (["report", "--days", "99999999999"], "Argument --days: '99999999999' is no number from 1 to 36,500."),
         (["jobs", "list", "-n", "-1"], "Argument -n: '-1' is no number from 1 to"),
@@ -46,7 +46,7 @@ def test_wrong_argument_is_refused_with_a_suggestion(
     assert ended.value.code == 2
     shown = capsys.readouterr()
     assert answer in shown.err
-    assert "--help` shows what there is." in shown.err
+    assert "--help` lists commands and options." in shown.err
     assert shown.out == ""
 
 
@@ -108,7 +108,7 @@ def test_every_command_of_the_parser_has_an_implementation() -> None:
 
 def test_fix_settings_has_the_options_of_the_command() -> None:
     """Without those that the call itself sets, and the one that asks at a terminal."""
-    own = {"command", "repo", "issue", "out", "json", "events", "approve"}
+    own = {"command", "repo", "issue", "out", "json", "events", "approve", "quiet", "verbose"}
     offered = set(vars(parser().parse_args(["fix", "--issue", "a"])))
     assert {each.name for each in fields(FixSettings)} == offered - own
 

@@ -72,7 +72,17 @@ SETS = {
 }
 """An option with a value, and the key that it sets."""
 SETS_NONE = {"--help", "--repo", "--issue", "--base", "--sandbox", "--out", "--record", "--events", "--json", "--state"}
-SETS_NONE |= {"--restart", "--kind", "--prompt", "--fixed-by", "--attempts", "--plan-only", "--plan"}
+SETS_NONE |= {
+    "--quiet",
+    "--verbose",
+    "--restart",
+    "--kind",
+    "--prompt",
+    "--fixed-by",
+    "--attempts",
+    "--plan-only",
+    "--plan",
+}
 
 
 def refused(key: str, *words: str) -> None:
@@ -93,7 +103,7 @@ def test_every_option_that_sets_a_locked_key_is_refused_as_it_is_written(option:
 def test_an_option_sets_a_key_or_none() -> None:
     """A new option of `fix` is added to one of the two."""
     commands = next(each for each in parser()._actions if isinstance(each, argparse._SubParsersAction))
-    options = {each.option_strings[-1] for each in commands.choices["fix"]._actions}
+    options = {each.option_strings[-1] for each in commands.choices["fix"]._actions if each.option_strings}
     assert options == SETS.keys() | SETS_NONE
 
 

@@ -125,9 +125,19 @@ async def test_a_model_that_answers_nothing_is_an_error_with_its_reason(tmp_path
     assert "no answer" in result.reason
 
 
-async def test_text_without_a_submission_is_not_an_answer(tmp_path: Path) -> None:
-    result = await AnswerHarness(tmp_path, [say("It subtracts.")] * 3).work(MemoryJournal())
-    assert (result.exit_status, result.reason) == ("error", "The model stopped without submitting an answer.")
+async def test_text_without_a_call_is_the_answer(tmp_path: Path) -> None:
+    result = await AnswerHarness(tmp_path, [TRY, say("It subtracts.")]).work(MemoryJournal())
+    assert (result.exit_status, result.summary, result.turns) == ("answered", "It subtracts.", 2)
+    long = await AnswerHarness(tmp_path / "long", [say("word " * 9_000)]).work(MemoryJournal())
+    assert (long.exit_status, len(long.summary)) == ("answered", 8_000)
+
+
+async def test_a_message_is_read_before_a_text_is_taken_for_the_answer(tmp_path: Path) -> None:
+    harness = AnswerHarness(tmp_path, [say("It subtracts."), say("It subtracts, and twice doubles.")])
+    harness.said.append(UserMessage(seq=1, author="octocat", text="And twice?"))
+    result = await harness.work(MemoryJournal())
+    assert result.summary == "It subtracts, and twice doubles."
+    assert "And twice?" in harness.model.requests[1].messages[-1].content
 
 
 @pytest.mark.parametrize("step", ["turn.1.answer", "turn.1.act", "turn.2.answer", "turn.2.act"])

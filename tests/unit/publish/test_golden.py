@@ -11,7 +11,7 @@ from typing import get_args
 
 import pytest
 
-from app.cli.result_screen import finding_lines, green_line, red_line, rest_line
+from app.cli.result_screen import finding_lines, side_lines
 from app.core.errors import ExitCode
 from app.core.examples import Because, JudgedExample, PlanExamples, ProgramRun, Review
 from app.core.job import JobState
@@ -35,6 +35,7 @@ from app.publish.pull_request_text import (
     pull_request_title,
     update_verdict,
 )
+from app.publish.result_view import about_rest, view_of
 from app.publish.status_text import render_status, step_summary
 from app.verify.verdict import with_verdict
 from tests.support.pull_requests import HEAD, TRACE, pull_request, suite, task, verification
@@ -194,22 +195,25 @@ def texts() -> Iterator[tuple[str, str]]:
         facts = pull_request(verification=verified(verdict))
         yield f"pull-request-{verdict}.md", pull_request_body(facts)
         yield f"follow-up-{verdict}.md", follow_up_section(facts, "ada").section
-        found = facts.verification
-        lines = (red_line(found), green_line(found), *finding_lines(found))
+        seen = view_of(facts.verification)
+        lines = (*side_lines(seen), *finding_lines(seen))
         yield f"terminal-{verdict}.txt", "".join(f"{line}\n" for line in lines)
     for name, rest in RESTS.items():
         found = with_rest(rest)
         yield f"pull-request-rest-{name}.md", pull_request_body(pull_request(verification=found))
         published = result("pr_opened").model_copy(update={"verification": found})
         yield f"status-rest-{name}.md", render_status(view("pr_opened", result=published))
-        yield f"terminal-rest-{name}.txt", "".join(f"{line}\n" for line in (rest_line(found), *finding_lines(found)))
+        yield (
+            f"terminal-rest-{name}.txt",
+            "".join(f"{line}\n" for line in (about_rest(found.rest), *finding_lines(view_of(found)))),
+        )
     yield "commit.txt", f"{pull_request_title(task())}\n\n{commit_message(task(), 'Rounds half up.')}"
     yield "exit-codes.txt", "".join(f"{code.value:3} {code.name}\n" for code in ExitCode)
 
 
 def test_a_body_with_running_tests_becomes_the_one_with_their_result() -> None:
     running = pull_request_body(pull_request(verification=with_rest(RESTS["running"])))
-    edited = running.replace("## Plan", "A person's words.\n\n## Plan")
+    edited = running.replace("## What changed", "A person's words.\n\n## What changed")
     for name in ("finished", "broken", "stopped"):
         facts = pull_request(verification=with_rest(RESTS[name]))
         update = update_verdict(facts)
@@ -218,10 +222,12 @@ def test_a_body_with_running_tests_becomes_the_one_with_their_result() -> None:
         assert told == pull_request_body(facts)
         assert with_parts(told, verdict=update.banner, verification=texts) == told
         kept = with_parts(edited, verdict=update.banner, verification=texts)
-        assert kept == told.replace("## Plan", "A person's words.\n\n## Plan"), "what people wrote stays"
+        assert kept == told.replace("## What changed", "A person's words.\n\n## What changed"), (
+            "what people wrote stays"
+        )
 
 
-@pytest.mark.parametrize(("others", "ends"), [(20_000, "all"), (50_000, "less"), (59_400, "no place")])
+@pytest.mark.parametrize(("others", "ends"), [(20_000, "all"), (56_000, "less"), (59_200, "no place")])
 def test_verification_that_is_too_long_for_a_body_gets_shorter_and_never_stays_as_it_was(
     others: int, ends: str
 ) -> None:

@@ -64,12 +64,9 @@ def test_template_is_filled_in_and_followed_by_the_proof() -> None:
         "Related issue",
         "How was this tested?",
         "Checklist",
-        "Plan",
-        "Changes",
         "Verification",
-        "Notes",
     ]
-    assert "## Description\n\nIn the agent's own words:\n\n> Half cents" in made
+    assert "## Description\n\nThe agent says:\n\n> Half cents" in made
     assert "## Related issue\n\nFixes #12: Invoice totals are a cent too low\n" in made
     assert "## How was this tested?\n\nSee **Verification** below" in made
     assert "- [ ] I have read CONTRIBUTING.md\n- [ ] I have added tests\n\nThank you, @acme/core" in made

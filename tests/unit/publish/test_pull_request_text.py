@@ -25,7 +25,7 @@ from app.publish.pull_request_text import (
     pull_request_body,
     pull_request_title,
 )
-from app.publish.verification_text import meaning
+from app.publish.result_view import meaning
 from tests.support.pull_requests import (
     BASE,
     COMMAND,
@@ -41,7 +41,7 @@ from tests.support.server_jobs import job
 from tests.unit.publish.test_markdown import CASES, JOINED, PARSER, flat
 
 MINUS = "\u2212"
-SECTIONS = ["What changed and why", "Plan", "Changes", "Verification", "Notes"]
+SECTIONS = ["What changed and why", "Verification"]
 
 
 def body(**changes: Any) -> str:
@@ -56,11 +56,11 @@ def test_body_of_a_proved_change_shows_all_evidence() -> None:
     text = body()
     assert text.startswith("Fixes #12: Invoice totals are a cent too low\n\n> [!TIP]\n> **Proved.**")
     assert re.findall(r"(?m)^## (.*)$", text) == SECTIONS
-    assert "> reproduction 🔴 → 🟢 · passing tests 41 → 42 · newly failing 0 · 3 files, +24" in text
+    assert "> passing tests 41 → 42 · 3 files, +24" in text
     assert f"| Reproduction | 🔴 fails<br>exit code 1, 0.4 s | 🟢 passes<br>exit code 0, 0.4 s | `{COMMAND}` |" in text
-    assert f"Base `{BASE[:10]}` | Head `{HEAD[:10]}`" in text
+    assert f"Base `{BASE[:10]}` | Change `{HEAD[:10]}`" in text
     assert "🟡 1 failed, 41 passed, 2 skipped<br>exit code 1, 1.2 s" in text, "known failures are not alarming"
-    assert "🟢 **1 test fixed:**\n\n- `tests.test_rounding.Rounding.test_half_cents_go_up`" in text
+    assert "🟢 1 test fixed\n\n- `tests.test_rounding.Rounding.test_half_cents_go_up`" in text
     assert f"| `pyproject.toml` | +1 {MINUS}0 | dependencies: needs review |" in text
     assert "The check “security scan”: bandit did not finish within 60 s" in text
     assert "1 test already failing on the base" in text
@@ -75,7 +75,7 @@ def test_body_is_well_formed_markdown() -> None:
     assert {name for _, name in tags} == {"details", "summary", "br", "sub"}
     for name in ("details", "summary", "sub"):
         assert tags.count(("", name)) == tags.count(("/", name)) > 0
-    assert sum(token.type == "table_open" for token in tokens) == 4
+    assert sum(token.type == "table_open" for token in tokens) == 3
     assert sum(token.type == "fence" for token in tokens) == 3
 
 
@@ -105,13 +105,13 @@ def test_unproved_verdict_still_states_a_green_reproduction() -> None:
 def test_checks_that_did_not_run_are_listed() -> None:
     text = verified(reproduction=None, suite=None, gates=(), reasons=(), verdict="unproved")
     assert "- Reproduction: none was submitted.\n- The test suite: no result." in text
-    assert "🟢" not in text
+    assert "🟢" not in text.partition("What the verdicts mean")[0]
     text = verified(suite=SuiteComparison(command="", not_run="No test command was found."))
     assert "- The test suite: No test command was found." in text
     text = verified(suite=suite(head=None))
-    assert "| not run | `python -m unittest` |" in text
+    assert "| ⚪ not run | `python -m unittest` |" in text
     partial = SuiteResult(execution=Execution(command="t", exit_code=0, seconds=1), partial="Only 12 of 90 files ran.")
-    assert "- Part of the suite on the head: Only 12 of 90 files ran." in verified(suite=suite(head=partial))
+    assert "- Part of the suite with the change: Only 12 of 90 files ran." in verified(suite=suite(head=partial))
 
 
 def test_red_for_the_wrong_reason_is_shown_as_no_proof() -> None:
@@ -140,9 +140,9 @@ def test_regressions_and_blocking_gates_are_expanded() -> None:
         suite=suite(head=head, newly_failing=("tests.a", "tests.b"), missing=("tests.gone",)),
         gates=(GateResult(name="secrets", outcome="blocked", details=("config.py:3: AWS key",)),),
     )
-    assert "🔴 **2 tests newly failing:**\n\n- `tests.a`\n- `tests.b`" in text
-    assert "🔴 **1 test passed on the base and did not run on the head:**" in text
-    assert "| secrets | 🔴 blocked | `config.py:3`: AWS key |" in text
+    assert "🔴 2 tests newly failing\n\n- `tests.a`\n- `tests.b`" in text
+    assert "🔴 1 test passed on the base and did not run with the change" in text
+    assert "🔴 secrets (blocked): `config.py:3`: AWS key" in text
     assert "| 🔴 fails<br>exit code 1, 2.0 s |" in text
 
 
@@ -163,7 +163,7 @@ def test_missing_sandbox_recorded_answers_and_warnings_come_first() -> None:
     top = text.partition("## ")[0]
     assert "> **No sandbox.**" in top
     assert "> **Recorded answers.**" in top
-    assert "> - One file was left out." in top
+    assert "> One file was left out." in top
     assert "model `recorded/answers.json` (recorded)" in text
     assert "**No sandbox.**" not in body()
     assert "Recorded" not in body()
@@ -213,9 +213,9 @@ def test_kinds_of_changed_files_are_shown() -> None:
 
 def test_work_that_began_without_a_plan_has_no_plan_section() -> None:
     begun = pull_request(task=task(title="T"), plan=Plan(summary="T"))
-    assert "## Plan" not in pull_request_body(begun)
+    assert "The plan in" not in pull_request_body(begun)
     planned = pull_request(task=task(title="T"), plan=Plan(summary="T", steps=("read",)))
-    assert "## Plan" in pull_request_body(planned)
+    assert "<summary>The plan in 1 step</summary>" in pull_request_body(planned)
 
 
 def hostile(text: str) -> PullRequestContent:

@@ -4,8 +4,9 @@ import pytest
 
 from app.core.verification import RestOfSuite, TestCount
 from app.publish.pull_request_text import banner
+from app.publish.result_view import about_rest
 from app.publish.status_updater import notification
-from app.publish.verification_text import Caps, about_rest, verification_section
+from app.publish.verification_text import Caps, verification_section
 from app.verify.verdict import with_verdict
 from tests.support.pull_requests import pull_request, verification
 from tests.unit.publish.test_status_text import result, view
@@ -22,23 +23,23 @@ REST = RestOfSuite(
 )
 WORSE = {"worse": "The suite finishes on the base but not on the head."}
 MISSING = {"missing": ("t::a", "t::b")}
-MISSED = "2 tests that passed on the base did not run on the head."
-RAN = "**The remaining tests:** 20 of 40 test files further from the change ran on the base and on the head, and "
+MISSED = "2 tests that passed on the base did not run with the change."
+RAN = "The remaining tests: 20 of 40 test files further from the change ran on the base and with the change, and "
 
 
 @pytest.mark.parametrize(
     ("update", "told", "numbers"),
     [
-        (WORSE, f"the results are worse on the head. {WORSE['worse']}", "newly failing 0, worse on the head"),
+        (WORSE, f"the results are worse with the change. {WORSE['worse']}", "newly failing 0 · worse with the change"),
         (
             MISSING,
             MISSED,
-            "newly failing 0, 2 did not run on the head",
+            "newly failing 0 · 2 did not run with the change",
         ),
         (
             {"newly_failing": ("t::x",), **MISSING, **WORSE},
-            f"a test newly fails; the results are worse on the head; {MISSED} {WORSE['worse']}",
-            "newly failing 1, 2 did not run on the head, worse on the head",
+            f"a test newly fails; the results are worse with the change; {MISSED} {WORSE['worse']}",
+            "newly failing 1 · 2 did not run with the change · worse with the change",
         ),
     ],
     ids=["worse", "missing", "all"],
@@ -56,7 +57,8 @@ def test_all_that_is_worse_is_named(update: dict[str, object], told: str, number
 @pytest.mark.parametrize("state", ["stopped", "given_up"])
 def test_nothing_in_a_reason_acts_on_github(state: str) -> None:
     rest = REST.model_copy(update={"state": state, "reason": "`make deps` failed:\n# **Proved** by @grace"})
-    assert "finish. `make deps` failed: # \\*\\*Proved\\*\\* by `@grace` Until" in about_rest(rest)
+    made = verification_section(verification(rest=rest), "b", "h", Caps(400, 8, 400))
+    assert "finish. `make deps` failed: # \\*\\*Proved\\*\\* by `@grace` Until" in made
 
 
 def test_a_rest_that_is_not_worse_says_so() -> None:

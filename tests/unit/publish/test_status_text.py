@@ -207,7 +207,7 @@ def test_costs_are_shown_against_the_budget_if_the_price_is_known() -> None:
 def test_final_comment_shows_verdict_and_address() -> None:
     made = text("pr_opened", result=result("pr_opened"))
     assert "\n\nhttps://github.example/ada/sample/pull/12\n\n> [!TIP]\n> **Proved.**" in made
-    assert "reproduction 🔴 → 🟢" in made
+    assert "passing tests 41 → 42" in made
     assert "`/agent …` on the pull request to request changes · `/agent ci` on the pull request to start CI" in made
     folded = "<summary>The plan in 2 steps</summary>\n\nHalf cents are rounded down.\n\n1. Round half up."
     assert folded in made

@@ -346,7 +346,15 @@ async def test_a_plan_is_edited_by_version_and_approved_as_edited(here: WebClien
     edited = await send(here, "PUT", "/seed16/plan", {"version": 1, "plan": PLAN})
     assert (edited.status_code, edited.json()["version"], edited.json()["who"]) == (200, 2, "web token")
     assert [each["who"] for each in edited.json()["versions"]] == ["agent-fix", "web token"]
-    late = await send(here, "PUT", "/seed16/plan", {"version": 1, "plan": PLAN})
+    late = await send(here, "PUT", "/seed16/plan", {"version": 1, "plan": {"summary": "Mine."}})
+    texts = {each["where"]: each["problem"] for each in late.json()["errors"]}
+    assert PLAN["summary"] in texts["the newest plan"]
+    assert "summary: Mine." in texts["your edit"]
+    assert "which is 2, by web token" in late.json()["detail"]
+    shown = (await send(here, "GET", "/seed16")).json()
+    assert (PLAN["summary"] in shown["plan"], shown["plan_version"]) == (True, 2)
+    PlanVersions(here.engine, here.clock).record("seed16", Plan(summary="Round half even."))
+    assert (await send(here, "GET", "/seed16")).json()["plan_version"] == 2, "a job that goes on replaces no edit"
     assert (late.status_code, "not the newest" in late.json()["detail"]) == (409, True)
     assert (await send(here, "POST", "/seed16/approve", {"version": 1})).status_code == 409
     assert (await send(here, "POST", "/seed16/approve", {"version": 2})).json() == {"id": "seed16"}

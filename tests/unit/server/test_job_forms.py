@@ -42,7 +42,10 @@ async def test_a_plan_is_edited_and_approved_with_its_versions_shown(here: WebCl
     page = await here.page(f"/jobs/{APPROVABLE}")
     assert "version 2 by operator" in page
     assert "summary: Round once." in page
-    assert (await send(here, APPROVABLE, "plan", version="1", text="summary: Late.\n")).status_code == 409
+    late = await send(here, APPROVABLE, "plan", version="1", text="summary: Late.\n")
+    assert late.status_code == 409
+    assert "summary: Late." in late.text
+    assert "summary: Round once." in late.text
     assert (await send(here, APPROVABLE, "plan", text="steps: 7")).status_code == 422
     assert (await send(here, APPROVABLE, "approve", text="summary: Round twice.\n")).status_code == 303
     assert state(here, APPROVABLE) == "queued"

@@ -40,6 +40,7 @@ pr_updated           pull request updated  done     -    agent-done         rock
 branch_made          branch made           done     -    agent-done         rocket
 broken_draft         draft is broken       ended    -    agent-needs-human  confused
 answered             answered              done     -    agent-done         rocket
+already_works        already works         done     -    agent-done         rocket
 no_change            no change             done     -    -                  confused
 verification_failed  verification failed   ended    -    agent-needs-human  confused
 limit_reached        limit reached         ended    -    agent-needs-human  confused

@@ -47,7 +47,13 @@ async def test_a_log_is_followed_to_the_jobs_end(here: WebClient) -> None:
     events = await told(following, "seed13")
     assert [name for name, _ in events] == [*["line"] * 15, "state", "end"]
     assert events[0][1] == {"at": "04:50:11", "kind": "state", "text": "planning"}
-    assert events[15][1] == {"state": "pr_opened", "name": "pull request opened", "group": "done", "kind": "done"}
+    assert events[15][1] == {
+        "state": "pr_opened",
+        "name": "pull request opened",
+        "group": "done",
+        "kind": "done",
+        "unsent": 0,
+    }
     seq = overview.log("seed13")[9].seq
     assert len(await told(following, "seed13", last_event_id=str(seq))) == 7
 

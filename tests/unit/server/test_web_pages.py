@@ -187,9 +187,18 @@ async def test_an_empty_server_says_how_to_begin(tmp_path: Path) -> None:
 
 async def test_a_job_is_shown_with_plan_proof_log_cost_and_effects(here: WebClient) -> None:
     page = await seen(here, "/jobs/seed13")
-    for word in ("pull request opened", "requested by", "Amounts are rounded per line", "Likely causes", "proved"):
+    for word in ("pull request opened", "requested by", "Amounts are rounded per line", "Steps", "proved"):
         assert word in page.text
-    for word in ("41 passed", "1 failed", "fails", "passes", "exit 1", "2 gates passed, ", "dependencies warned"):
+    proof = (
+        "41 passed",
+        "1 failed",
+        "fails",
+        "passes",
+        "exit code 1",
+        "passed: syntax, secrets",
+        "dependencies (review)",
+    )
+    for word in proof:
         assert word in re.sub(r"\s+", " ", page.text)
     for word in ("grep -rn quantize", "16 model calls", "status comment", "f6e7d8c9b0f6"):
         assert word in page.text
@@ -299,8 +308,8 @@ async def test_a_job_shows_its_outputs_side_by_side_its_diff_and_what_each_call_
     assert "-old <b>" in page.text
     assert "\x1b" not in page.text
     text = re.sub(r"\s+", " ", page.text)
-    assert "base: exit 1AssertionError: 0.12 != 0.13" in text
-    assert "head: exit 01 passed in 0.1s" in text
+    assert "Base: exit code 1, 1.0 sAssertionError: 0.12 != 0.13" in text
+    assert "Change: exit code 0, 1.0 s1 passed in 0.1s" in text
     assert "turn-15" in text
 
 

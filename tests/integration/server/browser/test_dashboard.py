@@ -40,7 +40,9 @@ def test_the_button_stops_a_job(visitor: BrowserContext, here: Dashboard, host: 
     """With `Sec-Fetch-Site`, and from an address for which browsers leave it out."""
     page = visitor.new_page()
     page.goto(f"{here.at(host)}/jobs/{job}")
-    page.get_by_role("button", name="Stop this job").click()
+    page.get_by_text("Stop this job").click()
+    assert not here.stop_requested(job), "it asks first"
+    page.get_by_role("button", name="Stop it").click()
     expect(page.get_by_text("Stop requested")).to_be_visible()
     assert here.stop_requested(job)
 
