@@ -4,17 +4,18 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from app.core.examples import Example
 from app.core.patch import Tree
-from app.sandbox.setup.manifests import ManifestFiles
+from app.sandbox.setup.manifests import ManifestFiles, table
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """How one program is run. `command` and `build` are bash, in the project's root; `$own` is the program's own
-    directory, which is outside the project and gone after the run.
+    directory, which is outside the project and gone after the run, and `$home` the sandbox's home, which stays.
 
     `files` lie in the project for the time of the run, `own` in the program's own directory; each of `links` is a link
     in the root to a file of that name in `$own/program`. `needs` are programs without which nothing can run.
@@ -36,6 +37,10 @@ class Launch:
     """Prints to `$own/printed` instead of the standard output, and has a file `$own/started` once it runs."""
 
 
+_DEPENDENCIES = ("dependencies", "devDependencies")
+MAX_MANIFESTS = 100
+
+
 class Project:
     """What executors need to know of the files of a project."""
 
@@ -48,8 +53,28 @@ class Project:
         """The package.json at the top."""
         return self.files.json("package.json")
 
+    def depends_on(self, package: str) -> bool:
+        """Whether a package.json names a package of npm's."""
+        manifests = (self.files.json(path) for path in self.files.named(("package.json",))[:MAX_MANIFESTS])
+        return any(package in table(manifest, group) for manifest in manifests for group in _DEPENDENCIES)
+
+    def has(self, path: str) -> bool:
+        return path in self.files
+
     def below(self, *suffixes: str) -> bool:
         return any(path.endswith(suffixes) for path in self.files)
+
+
+_JSX = re.compile(r"(?:\breturn|=>|[(=?:,]|&&)\s*<(?:[A-Za-z][\w.]*[\s/>]|>)")
+
+
+def has_jsx(program: str) -> bool:
+    return _JSX.search(program) is not None
+
+
+def inside(name: str) -> str:
+    """The text of a file of this package that is used inside."""
+    return Path(__file__).with_name(name).read_text("utf-8")
 
 
 Executor = Callable[[Project, Example, str], Launch]

@@ -45,7 +45,7 @@ _LAY = (
 rm -rf "$own"; mkdir -p "$own/home" "$own/tmp" "$own/laid" "$own/program"
 tar -x --no-same-owner -C "$own" -f -
 cp -R "$own/laid/." .; rm -r "$own/laid"
-if [ -d "$own/boot" ]; then ln -s "$PWD" "$own/boot/project"; fi
+ln -s "$PWD" "$own/project"
 while [ "$1" != -- ]; do ln -s "$own/program/$1" "$1"; shift; done; shift
 for program; do command -v "$program" > /dev/null || echo "$program"; done"""
 )
@@ -53,7 +53,7 @@ _LIST = (
     "find . -mindepth 1 \\( -name node_modules -o -name .git -o -name __pycache__ \\) -prune -o "
     "-printf '%y %s %T@ %P\\0'"
 )
-_RUN = _OWN + 'shift; export HOME="$own/home" TMPDIR="$own/tmp"; '
+_RUN = _OWN + 'shift; home="$HOME"; export HOME="$own/home" TMPDIR="$own/tmp"; '
 _CLEAN = (
     _OWN
     + """shift; rm -rf "$own"

@@ -14,7 +14,7 @@ def order() -> "list[str]":
     own = os.path.dirname(os.path.abspath(__file__))
     with open(os.path.join(own, "places"), encoding="utf-8") as file:
         places = file.read().split("\n")
-    root = os.path.realpath(os.path.join(own, "project"))
+    root = os.path.realpath(os.path.join(own, "..", "project"))
     found = [os.path.join(root, place) if place else root for place in places]
     others = [path for path in sys.path if path not in (own, *found)]
     installed = (n for n, path in enumerate(others) if path.endswith(("site-packages", "dist-packages")))

@@ -1,20 +1,17 @@
-"""Executors of languages that need no compiler: Python, Node, TypeScript, Ruby, PHP, and a shell."""
+"""Executors of languages that need no compiler: Python, Node, TypeScript, Ruby and PHP."""
 
 import json
 import posixpath
 import re
-from functools import cache
-from pathlib import Path
 
 from app.core.examples import Example
 from app.sandbox.setup.declared.python_metadata import inner_root, workspace_roots
 from app.sandbox.setup.manifests import table
-from app.verify.examples.launch import Launch, Project
+from app.verify.examples.launch import Launch, Project, has_jsx, inside
 
 _MODULE = re.compile(r"^\s*(?:import\s*[\w{*'\"$]|export\s|(?:(?:const|let|var)\s[^=\n]*=\s*)?await\b)", re.MULTILINE)
 _REQUIRES = re.compile(r"\brequire\(|\bmodule\.exports\b|\b__(?:dir|file)name\b")
 _SPECIFIER = re.compile(r"(?P<before>\b(?:from|import|require)\s*\(?\s*)(?P<quote>['\"])(?P<name>[^'\"\n]+)(?P=quote)")
-_JSX = re.compile(r"(?:return|=>|[(=?:]|&&)\s*<(?:[A-Za-z][\w.]*[\s/>]|>)")
 
 
 def python(project: Project, example: Example, stem: str) -> Launch:
@@ -32,7 +29,7 @@ def python_places(project: Project) -> dict[str, str]:
     """Files that make every Python below search the project before installed packages."""
     roots = dict.fromkeys([*workspace_roots(project.files), inner_root(project.files), ""])
     places = [place for root in roots for place in (f"{root}src", root.rstrip("/")) if _has_modules(project, place)]
-    return {"boot/sitecustomize.py": _text("python_path.py"), "boot/places": "\n".join(dict.fromkeys([*places, ""]))}
+    return {"boot/sitecustomize.py": inside("python_path.py"), "boot/places": "\n".join(dict.fromkeys([*places, ""]))}
 
 
 def _has_modules(project: Project, place: str) -> bool:
@@ -90,16 +87,16 @@ _NOTHING = "echo 'no loader of TypeScript was found' >&2; exit 127"
 
 def typescript(project: Project, example: Example, stem: str) -> Launch:
     """By the first of the project's own loaders, else by a bundle, by Node itself, or by the compiler's module."""
-    name = f"{stem}.{'tsx' if _JSX.search(example.program) else 'ts'}"
+    name = f"{stem}.{'tsx' if has_jsx(example.program) else 'ts'}"
     as_module = project.package.get("type") == "module" or bool(_MODULE.search(example.program))
     built = f"{stem}.{'mjs' if as_module else 'cjs'}"
     form = "esm" if as_module else "cjs"
     bins = " ".join(f"{directory}node_modules/.bin" for directory in _packages_used(project, example.program))
-    loaders = [_TSX, *([_TS_NODE] if _declares(project, "ts-node") else []), _BUN, _VITE_NODE]
+    loaders = [_TSX, *([_TS_NODE] if project.depends_on("ts-node") else []), _BUN, _VITE_NODE]
     each = "; ".join(one.format(name=name) for one in loaders)
     last = "; ".join(one.format(name=name, built=built) for one in (_BUNDLED, _STRIPPED, _TRANSPILED, _NOTHING))
     bundle = (
-        f"for bin in {bins}; do for one in tsx bun vite-node{' ts-node' * _declares(project, 'ts-node')}; do "
+        f"for bin in {bins}; do for one in tsx bun vite-node{' ts-node' * project.depends_on('ts-node')}; do "
         '[ -x "$bin/$one" ] && exit 0; done; done\n'
         f"for one in {bins} node_modules/.pnpm/node_modules/.bin; do "
         f'[ -x "$one/esbuild" ] && exec "$one/esbuild" {name} --bundle --platform=node --packages=external '
@@ -108,7 +105,7 @@ def typescript(project: Project, example: Example, stem: str) -> Launch:
     return Launch(
         f"for bin in {bins}; do {each}; done; {last}",
         files={name: with_own_name(project, example.program)},
-        own={"boot/typescript.cjs": _text("typescript.cjs")},
+        own={"boot/typescript.cjs": inside("typescript.cjs")},
         needs=("node",),
         build=bundle,
         own_failure=re.compile(rf"ERROR: (?:Expected|Unexpected|Syntax error)[^\n]*\n\s+{re.escape(name)}:"),
@@ -123,10 +120,6 @@ def _packages_used(project: Project, program: str) -> list[str]:
         if specifier["name"].startswith("."):
             found += ["/".join(parts[:count]) + "/" for count in range(1, len(parts))]
     return [one for one in dict.fromkeys(found) if not one or f"{one}package.json" in project.files]
-
-
-def _declares(project: Project, name: str) -> bool:
-    return any(name in table(project.package, group) for group in ("dependencies", "devDependencies"))
 
 
 def ruby(project: Project, example: Example, stem: str) -> Launch:
@@ -145,22 +138,7 @@ def php(project: Project, example: Example, stem: str) -> Launch:
         command = f'exec php -d auto_prepend_file=vendor/autoload.php {name} "$@"'
         return Launch(command, files={name: program}, needs=("php",))
     named = table(project.files.json("composer.json"), "autoload")
-    loader = _text("autoload.php").replace("NAMED", json.dumps(json.dumps(named)).replace("$", "\\$"))
+    loader = inside("autoload.php").replace("NAMED", json.dumps(json.dumps(named)).replace("$", "\\$"))
     prepend = 'load=vendor/autoload.php; [ -f $load ] || load="$own/boot/autoload.php"'
     command = f'{prepend}; exec php -d auto_prepend_file="$load" {name} "$@"'
     return Launch(command, files={name: program}, own={"boot/autoload.php": loader}, needs=("php",))
-
-
-def shell(project: Project, example: Example, stem: str) -> Launch:
-    """With the programs of the project's packages on the path, and its modules found by Python."""
-    name = f"{stem}.sh"
-    own = python_places(project) if project.below(".py") else {}
-    start = f"{PYTHON_PATH} " if own else ""
-    command = f'export PATH="$PWD/node_modules/.bin:$PATH"; {start}exec bash {name} "$@"'
-    return Launch(command, files={name: example.program}, own=own, needs=("bash",))
-
-
-@cache
-def _text(name: str) -> str:
-    """A program beside this file that is executed inside."""
-    return Path(__file__).with_name(name).read_text("utf-8")
