@@ -4,10 +4,12 @@ import asyncio
 import io
 import tarfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from app.core.examples import MAX_STDOUT, Example, ProgramRun
 from app.core.patch import LINK, Tree
@@ -63,6 +65,35 @@ for start; do rm -f -- "./$start"*; done"""
 _READ = _OWN + 'cat "$own/printed" 2>/dev/null; [ -e "$own/started" ]'
 
 
+class _Turns:
+    """Programs run side by side, and those that are repeated alone."""
+
+    def __init__(self) -> None:
+        self._running = 0
+        self._alone = False
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def one(self, *, alone: bool) -> AsyncIterator[None]:
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._alone and not (alone and self._running))
+            self._alone, self._running = alone, self._running + 1
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._alone, self._running = False, self._running - 1
+                self._changed.notify_all()
+
+
+_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()
+
+
+def _turns() -> _Turns:
+    """Those of all sandboxes of this process."""
+    return _TURNS.setdefault(asyncio.get_running_loop(), _Turns())
+
+
 class Programs:
     """Runs programs in one sandbox under one condition. `tree` is what the sandbox holds, `build` what set-up recorded
     as the command that builds the project."""
@@ -75,15 +106,15 @@ class Programs:
         self._built = not build
         self._known: Mapping[str, str] = {}
         """What is in the tree between two runs; empty if that is not known."""
-        self._turn = asyncio.Lock()
+        self._one = asyncio.Lock()
 
     async def run(self, example: Example, *, timeout: float = 10.0, repeat: bool = True) -> ProgramRun:
-        """What the program did; one that did not end in time is tried once more, unless `repeat` is false."""
-        async with self._turn:
+        """What the program did; one that did not end in time is run once more, alone, unless `repeat` is false."""
+        async with self._one:
             found = await self._run(example, timeout)
-            return await self._run(example, timeout) if found.timed_out and repeat else found
+            return await self._run(example, timeout, alone=True) if found.timed_out and repeat else found
 
-    async def _run(self, example: Example, timeout: float) -> ProgramRun:
+    async def _run(self, example: Example, timeout: float, *, alone: bool = False) -> ProgramRun:
         try:
             launch = EXECUTORS[example.run](self._project, example, self._condition.stem)
             laid = self._laid(example, launch)
@@ -92,11 +123,16 @@ class Programs:
         if not self._built and (problem := await self._build_project()):
             return ProgramRun(problem=problem)
         try:
-            return await self._run_laid(launch, laid, example, timeout)
+            if failed := await self._prepare(launch, laid):
+                return failed
+            async with _turns().one(alone=alone):
+                done = await self._exec(launch.command, example, timeout + launch.host_seconds)
+            return await self._ended(launch, done)
         finally:
             await self._clean(launch, laid)
 
-    async def _run_laid(self, launch: Launch, laid: Mapping[str, str], example: Example, timeout: float) -> ProgramRun:
+    async def _prepare(self, launch: Launch, laid: Mapping[str, str]) -> ProgramRun | None:
+        """Lay and build the program; None if it can be run now."""
         if not self._known:
             self._known = await self._listing()
         if problem := await self._lay(launch, laid):
@@ -105,8 +141,7 @@ class Programs:
             if failed := await self._build_program(launch):
                 return failed
             self._known = await self._listing()
-        done = await self._exec(launch.command, example, timeout + launch.host_seconds)
-        return await self._ended(launch, done)
+        return None
 
     async def _build_project(self) -> str:
         """Why the project could not be built; empty if it was."""
@@ -125,7 +160,8 @@ class Programs:
             pure = PurePosixPath(path)
             if pure.is_absolute() or not pure.name or {"..", ".git"} & set(pure.parts) or "\0" in path:
                 raise ValueError(f"files: {path!r} is not a path below the project's root.")
-            if any(str(place) in entries for place in (pure, *pure.parents)):
+        for path in (*given, *launch.files, *launch.links):
+            if any(str(place) in entries for place in (PurePosixPath(path), *PurePosixPath(path).parents)):
                 raise ValueError(f"files: {path} is in the project already; choose another name.")
         return {**given, **launch.files}
 

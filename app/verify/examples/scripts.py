@@ -9,7 +9,8 @@ from app.sandbox.setup.declared.python_metadata import inner_root, workspace_roo
 from app.sandbox.setup.manifests import table
 from app.verify.examples.launch import Launch, Project, has_jsx, inside
 
-_MODULE = re.compile(r"^\s*(?:import\s*[\w{*'\"$]|export\s|(?:(?:const|let|var)\s[^=\n]*=\s*)?await\b)", re.MULTILINE)
+_MODULE = re.compile(r"^(?:import\s*[\w{*'\"$]|export\s)", re.MULTILINE)
+_WAITS = re.compile(r"^(?:(?:const|let|var)\s[^=\n]*=\s*|for )?await\b", re.MULTILINE)
 _REQUIRES = re.compile(r"\brequire\(|\bmodule\.exports\b|\b__(?:dir|file)name\b")
 _SPECIFIER = re.compile(r"(?P<before>\b(?:from|import|require)\s*\(?\s*)(?P<quote>['\"])(?P<name>[^'\"\n]+)(?P=quote)")
 
@@ -46,10 +47,14 @@ def node(project: Project, example: Example, stem: str) -> Launch:
 
 
 def _node_suffix(project: Project, program: str) -> str:
-    as_module = project.package.get("type") == "module"
-    if _MODULE.search(program):
-        return "js" if as_module else "mjs"
-    return "cjs" if as_module and _REQUIRES.search(program) else "js"
+    """A program with `import` or a waiting statement is a module, whatever the package is."""
+    if is_module(program):
+        return "js" if project.package.get("type") == "module" else "mjs"
+    return "cjs" if project.package.get("type") == "module" and _REQUIRES.search(program) else "js"
+
+
+def is_module(program: str) -> bool:
+    return bool(_MODULE.search(program) or (_WAITS.search(program) and not _REQUIRES.search(program)))
 
 
 def with_own_name(project: Project, program: str) -> str:
@@ -88,7 +93,7 @@ _NOTHING = "echo 'no loader of TypeScript was found' >&2; exit 127"
 def typescript(project: Project, example: Example, stem: str) -> Launch:
     """By the first of the project's own loaders, else by a bundle, by Node itself, or by the compiler's module."""
     name = f"{stem}.{'tsx' if has_jsx(example.program) else 'ts'}"
-    as_module = project.package.get("type") == "module" or bool(_MODULE.search(example.program))
+    as_module = project.package.get("type") == "module" or is_module(example.program)
     built = f"{stem}.{'mjs' if as_module else 'cjs'}"
     form = "esm" if as_module else "cjs"
     bins = " ".join(f"{directory}node_modules/.bin" for directory in _packages_used(project, example.program))

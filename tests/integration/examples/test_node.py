@@ -28,6 +28,7 @@ INNOCENT = {
         (COMMON, "const { half } = require('./lib/half');\n"),
         (COMMON, "import { half } from 'half';\n"),
         (COMMON, "const { half } = await import('half');\n"),
+        (COMMON, "const { half } = require('half');\nasync function wait() {\n  await 1;\n}\nwait();\n"),
         (MODULES, "import { half } from 'half';\n"),
         (MODULES, "import { half } from './half.js';\n"),
         (MODULES, "const { half } = await import('half');\n"),
