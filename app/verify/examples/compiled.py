@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from app.core.examples import Example
 from app.sandbox.setup.ecosystems.compiled import GO_CACHE
-from app.sandbox.setup.manifests import table
+from app.sandbox.setup.manifests import project_roots, table
 from app.verify.examples.launch import Launch, Project
 
 _GO_PACKAGE = re.compile(r"^package +(?P<name>\w+)(?: *// *(?P<place>\S+))?", re.MULTILINE)
@@ -208,8 +208,11 @@ def java(project: Project, example: Example, stem: str) -> Launch:
     plain = _PLAIN.format(sources=sources, resources=resources)
     module = _maven_module(project, example.program, roots)
     whole = plain
-    if project.has("pom.xml"):
-        maven = _MAVEN.format(chosen=f" -pl '{module}' -am" if module else "")
+    if top := [
+        root for root in project_roots(project.files, ["pom.xml"]) if not module or f"{module}/".startswith(root)
+    ]:
+        chosen = f" -pl '{module[len(top[0]) :]}' -am" if module and f"{module}/" != top[0] else ""
+        maven = f"(cd './{top[0]}' && {_MAVEN.format(chosen=chosen)})"
         whole = f"{{ command -v mvn > /dev/null && {maven}; }} || {{ {plain}; }}"
     paths = f"classes-{module.replace('/', '-')}.path"
     javac = 'javac -nowarn -encoding UTF-8 -d "$own/program/classes" -cp "$(cat "$paths")"'

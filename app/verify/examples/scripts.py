@@ -3,10 +3,11 @@
 import json
 import posixpath
 import re
+import shlex
 
 from app.core.examples import Example
 from app.sandbox.setup.declared.python_metadata import inner_root, workspace_roots
-from app.sandbox.setup.manifests import table
+from app.sandbox.setup.manifests import project_roots, table
 from app.verify.examples.launch import Launch, Project, has_jsx, inside
 
 _MODULE = re.compile(r"^(?:import\s*[\w{*'\"$]|export\s)", re.MULTILINE)
@@ -23,12 +24,14 @@ def python(project: Project, example: Example, stem: str) -> Launch:
     return Launch(command, own=own, links=(name,), needs=("python3",))
 
 
+_PYTHON = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "Pipfile")
 PYTHON_PATH = 'PYTHONPATH="$own/boot${PYTHONPATH:+:$PYTHONPATH}"'
 
 
 def python_places(project: Project) -> dict[str, str]:
     """Files that make every Python below search the project before installed packages."""
-    roots = dict.fromkeys([*workspace_roots(project.files), inner_root(project.files), ""])
+    files = project.files
+    roots = dict.fromkeys([*project_roots(files, _PYTHON), *workspace_roots(files), inner_root(files), ""])
     places = [place for root in roots for place in (f"{root}src", root.rstrip("/")) if _has_modules(project, place)]
     return {"boot/sitecustomize.py": inside("python_path.py"), "boot/places": "\n".join(dict.fromkeys([*places, ""]))}
 
@@ -82,7 +85,7 @@ def with_own_name(project: Project, program: str) -> str:
 _TSX = '[ -x "$bin/tsx" ] && exec "$bin/tsx" {name} "$@"'
 _TS_NODE = '[ -x "$bin/ts-node" ] && exec "$bin/ts-node" --transpile-only {name} "$@"'
 _VITE_NODE = '[ -x "$bin/vite-node" ] && exec "$bin/vite-node" --script {name} "$@"'
-_BUN = '[ -x "$bin/bun" ] && exec "$bin/bun" {name} "$@"'
+_BUN = 'command -v bun > /dev/null && exec bun {name} "$@"'
 _BUNDLED = 'if [ -f {built} ]; then exec node {built} "$@"; fi'
 _STRIP = "node --experimental-strip-types --no-warnings"
 _STRIPPED = f"{_STRIP} -e '' 2>/dev/null && exec {_STRIP} {{name}} \"$@\""
@@ -97,18 +100,19 @@ def typescript(project: Project, example: Example, stem: str) -> Launch:
     built = f"{stem}.{'mjs' if as_module else 'cjs'}"
     form = "esm" if as_module else "cjs"
     bins = " ".join(f"{directory}node_modules/.bin" for directory in _packages_used(project, example.program))
-    loaders = [_TSX, *([_TS_NODE] if project.depends_on("ts-node") else []), _BUN, _VITE_NODE]
+    loaders = [_TSX, *([_TS_NODE] if project.depends_on("ts-node") else []), _VITE_NODE]
     each = "; ".join(one.format(name=name) for one in loaders)
+    bun = f"{_BUN.format(name=name)}; " if project.has("bun.lock") or project.has("bun.lockb") else ""
     last = "; ".join(one.format(name=name, built=built) for one in (_BUNDLED, _STRIPPED, _TRANSPILED, _NOTHING))
     bundle = (
-        f"for bin in {bins}; do for one in tsx bun vite-node{' ts-node' * project.depends_on('ts-node')}; do "
+        f"for bin in {bins}; do for one in tsx vite-node{' ts-node' * project.depends_on('ts-node')}; do "
         '[ -x "$bin/$one" ] && exit 0; done; done\n'
         f"for one in {bins} node_modules/.pnpm/node_modules/.bin; do "
         f'[ -x "$one/esbuild" ] && exec "$one/esbuild" {name} --bundle --platform=node --packages=external '
         f"--format={form} --log-level=error --outfile={built}; done; exit 0"
     )
     return Launch(
-        f"for bin in {bins}; do {each}; done; {last}",
+        f"{bun}for bin in {bins}; do {each}; done; {last}",
         files={name: with_own_name(project, example.program)},
         own={"boot/typescript.cjs": inside("typescript.cjs")},
         needs=("node",),
@@ -131,7 +135,9 @@ def ruby(project: Project, example: Example, stem: str) -> Launch:
     """With the gems of the Gemfile, if they are installed."""
     name = f"{stem}.rb"
     build = 'if [ -f Gemfile ] && bundle check > /dev/null 2>&1; then touch "$own/bundled"; fi'
-    command = f'bundle=; [ ! -e "$own/bundled" ] || bundle="bundle exec"; exec $bundle ruby -I lib {name} "$@"'
+    gems = dict.fromkeys(["", *(path.rpartition("/")[0] for path in project.files if path.endswith(".gemspec"))])
+    places = " ".join(shlex.quote(f"-I{posixpath.join(gem, 'lib')}") for gem in gems)
+    command = f'bundle=; [ ! -e "$own/bundled" ] || bundle="bundle exec"; exec $bundle ruby {places} {name} "$@"'
     return Launch(command, files={name: example.program}, needs=("ruby",), build=build)
 
 

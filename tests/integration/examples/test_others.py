@@ -1,19 +1,25 @@
 """Examples in Ruby, PHP and a shell, and projects that are built before their examples run."""
 
 import shutil
+import sys
 
 import pytest
 
+from app.sandbox.base import SetupPlan
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from tests.support.examples import ExampleProject, example
 
 
 @pytest.mark.skipif(shutil.which("ruby") is None, reason="Ruby is not installed")
 async def test_ruby_finds_the_project_in_lib(provider: BubblewrapProvider) -> None:
-    files = {"lib/calc.rb": "def half(a) = a / 2\n", "Gemfile": "source 'nowhere'\ngem 'missing'\n"}
+    files = {
+        "calc/lib/calc.rb": "def half(a) = a / 2\n",
+        "calc/calc.gemspec": "",
+        "Gemfile": "source 'nowhere'\ngem 'missing'\n",
+    }
     shows = example("ruby", "require 'calc'\nputs half(3)\n", "1.5\n")
     keeps = example("ruby", "require 'calc'\nputs half(4).to_i, ARGV.inspect\n", "2\n[]\n")
-    await ExampleProject(provider, files).story(shows, keeps, {"lib/calc.rb": "def half(a) = a / 2.0\n"})
+    await ExampleProject(provider, files).story(shows, keeps, {"calc/lib/calc.rb": "def half(a) = a / 2.0\n"})
 
 
 @pytest.mark.skipif(shutil.which("php") is None, reason="PHP is not installed")
@@ -83,6 +89,47 @@ async def test_a_c_extension_is_built_from_the_change(provider: BubblewrapProvid
     shows = example("python", "import calc\nprint(calc.half(3))\n", "1.5\n")
     keeps = example("python", "import calc\nprint(calc.half(4))\n", "2.0\n")
     await project.story(shows, keeps, {"native/half.c": source.replace("a / 2", "a / 2.0")})
+
+
+WORKSPACE = {
+    "package.json": '{"name": "top", "private": true, "workspaces": ["packages/*"]}',
+    "packages/low/package.json": '{"name": "@top/low", "main": "dist/index.js"}',
+    "packages/low/src/index.ts": "export const half = (a: number) => a >> 1\n",
+    "packages/high/package.json": '{"name": "@top/high", "main": "index.js"}',
+    "packages/high/index.js": "exports.half = require('@top/low').half\n",
+    # As npm links a member, for a tree without links.
+    "node_modules/@top/low/package.json": '{"name": "@top/low", "main": "../../../packages/low/dist/index.js"}',
+}
+COMPILE = (
+    "cd packages/low && mkdir -p dist && sed 's/: number//; s/export const /exports./' src/index.ts > dist/index.js"
+)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
+async def test_a_member_of_a_workspace_is_built_for_the_members_that_use_it(provider: BubblewrapProvider) -> None:
+    shows = example("node", "console.log(require('./packages/high').half(3))\n", "1.5\n")
+    keeps = example("node", "console.log(require('./packages/high').half(4))\n", "2\n")
+    change = {"packages/low/src/index.ts": "export const half = (a: number) => a / 2\n"}
+    await ExampleProject(provider, WORKSPACE, build=COMPILE).story(shows, keeps, dict(change))
+
+
+def with_library(version: int) -> SetupPlan:
+    """An environment with one module."""
+    place = "/env/lib/python3.*/site-packages"
+    commands = (
+        f"{sys.base_prefix}/bin/python3 -I -m venv --without-pip /env",
+        f"echo NUMBER={version} > $(echo {place})/library.py",
+    )
+    return SetupPlan(commands=commands, key=f"a library, {version}")
+
+
+async def test_a_change_of_a_dependency_has_its_own_environment(provider: BubblewrapProvider) -> None:
+    files = {"requirements.txt": "library==1\n", "calc.py": "from library import NUMBER\n"}
+    shows = example("python", "import calc\nprint(calc.NUMBER)\n", "2\n")
+    before, after = (ExampleProject(provider, files, setup=with_library(version)) for version in (1, 2))
+    change = {"requirements.txt": "library==2\n"}
+    assert [run.stdout for run in (await before.run(shows))[0]] == ["1\n", "1\n"]
+    assert all(run.printed(shows) for run in (await after.run(shows, change=dict(change)))[0])
 
 
 async def test_a_program_of_a_missing_language_is_a_problem(provider: BubblewrapProvider) -> None:
