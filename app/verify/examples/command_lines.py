@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from app.core.examples import Example
 from app.sandbox.setup.declared.python_metadata import read_ini
@@ -12,6 +12,7 @@ from app.verify.examples.launch import Launch, Project
 from app.verify.examples.scripts import PYTHON_PATH, python_places
 
 _PROJECT = '"$(dirname "$0")/../project/"'
+_VERSION = re.compile(r"/v\d+$")
 _GO_MAIN = re.compile(r"^package main\b", re.MULTILINE)
 
 
@@ -21,10 +22,11 @@ def shell(project: Project, example: Example, stem: str) -> Launch:
     own = python_places(project) if project.below(".py") else {}
     words = set(re.findall(r"[\w.-]+", example.program))
     own |= {f"bin/{name}": text for name, text in (*_of_node(project), *_of_python(project)) if name in words}
-    build = " && ".join(build for name, build in (*_of_rust(project), *_of_go(project)) if name in words)
+    commands = list(_of_go(project, words))
+    build = " && ".join([*(build for name, build in _of_rust(project) if name in words), *commands])
     start = f"{PYTHON_PATH} " if "boot/places" in own else ""
     command = f'export PATH="$own/bin:$PWD/node_modules/.bin:$PATH"; {start}exec bash {name} "$@"'
-    build = f'mkdir -p "$own/bin" && {build}' if build else ""
+    build = f'{GO_WITH_CACHE * bool(commands)}mkdir -p "$own/bin" && {build}' if build else ""
     return Launch(command, files={name: example.program}, own=own, needs=("bash",), build=build)
 
 
@@ -73,17 +75,14 @@ def _of_rust(project: Project) -> Iterator[tuple[str, str]]:
             yield name, f'{build} && ln -sf "$HOME/target/debug/{name}" "$own/bin/{name}"'
 
 
-def _of_go(project: Project) -> Iterator[tuple[str, str]]:
-    modules = list(go_modules(project))
-    sources = (
-        [path for path in project.files if path.endswith(".go") and not path.endswith("_test.go")] if modules else []
-    )
-    texts = zip(sources, project.files.texts(sources), strict=False)
-    for directory in dict.fromkeys(path.rpartition("/")[0] for path, text in texts if _GO_MAIN.search(text)):
-        within = [module for module in modules if f"{directory}/".startswith(module.directory)]
-        if not within:
-            continue
-        module = max(within, key=lambda one: len(one.directory))
-        name = (directory[len(module.directory) :] or module.path).rpartition("/")[2]
-        place = directory[len(module.directory) :]
-        yield name, f'{{ ({GO_WITH_CACHE}cd "./{module.directory}" && go build -o "$own/bin/{name}" "./{place}"); }}'
+def _of_go(project: Project, words: Collection[str]) -> Iterator[str]:
+    """What builds those of its commands that are among the words."""
+    sources = [path for path in project.files if path.endswith(".go") and not path.endswith("_test.go")]
+    for module in go_modules(project):
+        below = {path.rpartition("/")[0] for path in sources if path.startswith(module.directory)}
+        for directory in sorted(below):
+            place = directory[len(module.directory) :]
+            name = (place or _VERSION.sub("", module.path)).rpartition("/")[2]
+            own = [path for path in sources if path.rpartition("/")[0] == directory] if name in words else []
+            if any(_GO_MAIN.search(text) for text in project.texts(own).values()):
+                yield f'(cd "./{module.directory}" && go build -o "$own/bin/{name}" "./{place}")'

@@ -98,8 +98,8 @@ def _go_directory(project: Project, name: str, place: str | None) -> str:
     sources = [path for path in project.files if path.endswith(".go") and not path.endswith("_test.go")]
     sources = [path for path in sources if not {"vendor", "testdata"} & set(path.split("/"))]
     declares = re.compile(rf"^package +{name}\b", re.MULTILINE)
-    texts = zip(sources, project.files.texts(sources), strict=False)
-    found = dict.fromkeys(path.rpartition("/")[0] for path, text in texts if declares.search(text))
+    texts = project.texts(sources)
+    found = dict.fromkeys(path.rpartition("/")[0] for path, text in texts.items() if declares.search(text))
     if len(found) != 1:
         many = f"it is in {', '.join(sorted(found)[:5])}" if found else "there is none"
         raise ValueError(f"Write `package {name} // its/directory` in the first line: {many}.")

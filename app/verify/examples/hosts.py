@@ -10,7 +10,7 @@ from app.core.examples import Example
 from app.repo.grammars import with_tree
 from app.sandbox.setup.manifests import table
 from app.verify.examples.launch import Launch, Project, has_jsx, inside
-from app.verify.paths_of_tests import is_test_file
+from app.verify.paths_of_tests import is_test_file, is_test_path
 
 HOST_SECONDS = 50.0
 _TYPED = re.compile(
@@ -27,6 +27,8 @@ _NOT_FOUND = re.compile(
 )
 _CONFIG = re.compile(r"(?:^|\s)(?:--config|-c)[= ](\S+)")
 _NODE_OPTIONS = re.compile(r"NODE_OPTIONS=(\"[^\"]*\"|'[^']*'|\S+)|(--experimental-vm-modules)")
+_RUNNERS = ("vitest", "@jest", "@playwright", "@wdio", "cypress", "node:test", "bun:test", "ava", "tape", "tap", "uvu")
+_MAX_READ = 60
 _OPTIONS = {"vitest": "run --coverage.enabled=false", "jest": "--ci --coverage=false --watchman=false --runTestsByPath"}
 
 
@@ -40,7 +42,7 @@ def jest(project: Project, example: Example, stem: str) -> Launch:
 
 def _hosted(host: Literal["vitest", "jest"], project: Project, example: Example, stem: str) -> Launch:
     """The program as the body of one test, beside a test that the runner's settings include."""
-    place, name = _place(project, example.program, stem)
+    place, name = _place(host, project, example.program, stem)
     package = _package(project, place)
     suffix = "mjs" if host == "vitest" else "cjs"
     channel = f"{stem}-printed.{suffix}"
@@ -107,12 +109,13 @@ def _channel(host: str) -> str:
     )
 
 
-def _place(project: Project, program: str, stem: str) -> tuple[str, str]:
+def _place(host: str, project: Project, program: str, stem: str) -> tuple[str, str]:
     """A directory (with a trailing slash) and a name as an existing test has them, near what the program imports."""
     typed, jsx = bool(_TYPED.search(program)), has_jsx(program)
     imported = [found["path"] for found in _RELATIVE.finditer(program)]
     near = [posixpath.normpath(path).split("/") for path in imported]
-    tests = [path for path in project.files if is_test_file(path) and re.search(r"\.[cm]?[jt]sx?$", path)]
+    scripts = [path for path in project.files if re.search(r"\.[cm]?[jt]sx?$", path) and is_test_path(path)]
+    tests = [path for path in scripts if is_test_file(path)] or scripts
 
     def rank(path: str) -> tuple[int, bool, int, str]:
         shared = sum(len(posixpath.commonprefix([parts, path.split("/")])) for parts in near)
@@ -120,7 +123,9 @@ def _place(project: Project, program: str, stem: str) -> tuple[str, str]:
         fits = suffix.endswith("x") >= jsx and ("t" in suffix) >= typed
         return -shared, not fits, path.count("/"), path
 
-    chosen = min(tests, key=rank, default="x.test.js")
+    nearest = sorted(tests, key=rank)[:_MAX_READ]
+    texts = project.texts(nearest)
+    chosen = next((path for path in nearest if not _others(host).search(texts[path])), "x.test.js")
     place, _, name = chosen.rpartition("/")
     start, marked, end = name.rpartition(".")
     middle = next((mark for mark in (".test", ".spec", "_test", "-test") if start.endswith(mark)), "")
@@ -131,6 +136,12 @@ def _place(project: Project, program: str, stem: str) -> tuple[str, str]:
     elif jsx and end in ("ts", "mts", "mjs"):
         end = "tsx" if "t" in end else "jsx"
     return f"{place}/" if place else "", f"{stem}{middle}{marked}{end}"
+
+
+def _others(host: str) -> re.Pattern[str]:
+    """In tests of another runner."""
+    names = "|".join(name for name in _RUNNERS if name.strip("@") != host)
+    return re.compile(rf"['\"](?:{names})(?:/[\w-]+)?['\"]|\bcy\.visit\b")
 
 
 def _package(project: Project, place: str) -> str:

@@ -1,7 +1,7 @@
 """What an executor of examples says: the files of one program, how it is built, and how it is started."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -57,6 +57,10 @@ class Project:
         """Whether a package.json names a package of npm's."""
         manifests = (self.files.json(path) for path in self.files.named(("package.json",))[:MAX_MANIFESTS])
         return any(package in table(manifest, group) for manifest in manifests for group in _DEPENDENCIES)
+
+    def texts(self, paths: Iterable[str]) -> dict[str, str]:
+        """The texts of several files, by path."""
+        return {path: content.decode("utf-8", "replace") for path, content in self.tree.read_many(paths).items()}
 
     def has(self, path: str) -> bool:
         return path in self.files
