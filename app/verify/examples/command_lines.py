@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from app.core.examples import Example
 from app.sandbox.setup.declared.python_metadata import read_ini
 from app.sandbox.setup.manifests import table
-from app.verify.examples.compiled import CARGO_BUILD, GO_WITH_CACHE, go_modules
+from app.verify.examples.compiled import GO_WITH_CACHE, cargo_build, go_modules
 from app.verify.examples.launch import Launch, Project
 from app.verify.examples.scripts import PYTHON_PATH, python_places
 
@@ -71,8 +71,7 @@ def _of_rust(project: Project) -> Iterator[tuple[str, str]]:
             if re.fullmatch(rf"{re.escape(root)}src/bin/[^/]+\.rs", one)
         }
         for name in names:
-            build = f"{CARGO_BUILD} --manifest-path './{path}' -p '{package}' --bin '{name}'"
-            yield name, f'{build} && ln -sf "$HOME/target/debug/{name}" "$own/bin/{name}"'
+            yield name, cargo_build(f"--manifest-path './{path}' -p '{package}' --bin '{name}'")
 
 
 def _of_go(project: Project, words: Collection[str]) -> Iterator[str]:

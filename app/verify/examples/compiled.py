@@ -43,7 +43,7 @@ def go(project: Project, example: Example, stem: str) -> Launch:
     if not modules:
         raise ValueError("There is no go.mod in this project.")
     if declared["name"] != "main" or declared["place"]:
-        return _beside(project, example, stem, modules, declared)
+        return _inside_package(project, example, stem, modules, declared)
     imports = _GO_IMPORT.findall(example.program)
     places = [
         (module, place)
@@ -74,7 +74,9 @@ def go_modules(project: Project) -> Iterator[GoModule]:
             yield GoModule(named[1], path.removesuffix("go.mod"))
 
 
-def _beside(project: Project, example: Example, stem: str, modules: list[GoModule], declared: re.Match[str]) -> Launch:
+def _inside_package(
+    project: Project, example: Example, stem: str, modules: list[GoModule], declared: re.Match[str]
+) -> Launch:
     """The function Example in a package, called by a `main`, or before the `main` that is there already."""
     if not _GO_EXAMPLE.search(example.program):
         raise ValueError("A program inside a package has `func Example()` in place of main.")
@@ -124,7 +126,13 @@ def _go_launch(module: GoModule, directory: str, files: dict[str, str], stem: st
     )
 
 
-CARGO_BUILD = 'CARGO_TARGET_DIR="$HOME/target" cargo build --offline --quiet'
+def cargo_build(options: str) -> str:
+    """Where cargo puts what, its settings decide: its report tells, and `$own/bin` gets links."""
+    report = "--message-format=json-render-diagnostics"
+    links = """sed -n 's/.*"executable":"\\([^"]*\\)".*/\\1/p' "$own/built" | xargs -r -I% ln -sf % "$own/bin/\""""
+    return f'mkdir -p "$own/bin" && cargo build --offline --quiet {report} {options} > "$own/built" && {links}'
+
+
 _CRATE = re.compile(r"\b([a-z]\w*)::")
 _FEATURES = re.compile(r"^//[/!]? *features: *([\w ,/-]+)", re.MULTILINE)
 _RUST_WRONG = r"error: (?:expected|unexpected|unknown|unterminated|mismatched|this file contains|cannot find macro)"
@@ -138,9 +146,9 @@ def rust(project: Project, example: Example, stem: str) -> Launch:
     path = f"{root}examples/{stem}.rs"
     if not project.has(f"{root}src/lib.rs") and "lib" not in project.files.toml(f"{root}Cargo.toml"):
         chosen += " --bins"  # for programs that start them
-    build = f"{CARGO_BUILD} --manifest-path './{root}Cargo.toml' -p '{name}' --example {stem}{chosen}"
+    build = cargo_build(f"--manifest-path './{root}Cargo.toml' -p '{name}' --example {stem}{chosen}")
     return Launch(
-        f'PATH="$home/target/debug:$PATH" exec "$home/target/debug/examples/{stem}" "$@"',
+        f'PATH="$own/bin:$PATH" exec "$own/bin/{stem}" "$@"',
         files={path: example.program},
         needs=("cargo",),
         build=build,
@@ -218,7 +226,7 @@ def java(project: Project, example: Example, stem: str) -> Launch:
     javac = 'javac -nowarn -encoding UTF-8 -d "$own/program/classes" -cp "$(cat "$paths")"'
     wrong = "'.*' expected|illegal|not a statement|class, interface|reached end|unclosed"
     return Launch(
-        f'exec java -cp "$own/program/classes:$(cat "$home/{paths}")" '
+        f'exec java -cp "$own/program/classes:$(cat "$HOME/{paths}")" '
         f'-Djava.io.tmpdir="$TMPDIR" -Duser.home="$HOME" {main} "$@"',
         own={f"program/{name}.java": example.program},
         needs=("java", "javac"),

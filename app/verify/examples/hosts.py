@@ -9,7 +9,7 @@ from typing import Literal
 from app.core.examples import Example
 from app.repo.grammars import with_tree
 from app.sandbox.setup.manifests import table
-from app.verify.examples.launch import Launch, Project, has_jsx, inside
+from app.verify.examples.launch import MAX_MANIFESTS, Launch, Project, has_jsx, inside
 from app.verify.paths_of_tests import is_test_file, is_test_path
 
 HOST_SECONDS = 50.0
@@ -27,6 +27,8 @@ _NOT_FOUND = re.compile(
 )
 _CONFIG = re.compile(r"(?:^|\s)(?:--config|-c)[= ](\S+)")
 _NODE_OPTIONS = re.compile(r"NODE_OPTIONS=(\"[^\"]*\"|'[^']*'|\S+)|(--experimental-vm-modules)")
+_SETTINGS = re.compile(r"(?:vitest|vite|jest)\.config\.\w+$|vitest\.workspace\.\w+$")
+_PROJECTS = re.compile(r"\b(?:projects|workspace)['\"]?\s*:")
 _RUNNERS = ("vitest", "@jest", "@playwright", "@wdio", "cypress", "node:test", "bun:test", "ava", "tape", "tap", "uvu")
 _MAX_READ = 60
 _OPTIONS = {"vitest": "run --coverage.enabled=false", "jest": "--ci --coverage=false --watchman=false --runTestsByPath"}
@@ -43,18 +45,20 @@ def jest(project: Project, example: Example, stem: str) -> Launch:
 def _hosted(host: Literal["vitest", "jest"], project: Project, example: Example, stem: str) -> Launch:
     """The program as the body of one test, beside a test that the runner's settings include."""
     place, name = _place(host, project, example.program, stem)
-    package = _package(project, place)
+    package = _settings(host, project, place)
     suffix = "mjs" if host == "vitest" else "cjs"
     channel = f"{stem}-printed.{suffix}"
     text = _as_test(host, _moved(example.program, place), channel)
+    options, node = _OPTIONS[host], ""
+    if any("typecheck" in project.files.text(path) for path in project.files if _SETTINGS.search(path)):
+        options += " --typecheck.enabled=false"
     scripts = table(project.files.json(f"{package}package.json"), "scripts")
-    options = _OPTIONS[host]
-    node = ""
-    for script in (each for each in scripts.values() if isinstance(each, str) and re.search(rf"\b{host}\b", each)):
-        if (found := _CONFIG.search(script)) and f"{package}{found[1].removeprefix('./')}" in project.files:
-            options += f" --config {shlex.quote(found[1])}" if "--config" not in options else ""
-        if found := _NODE_OPTIONS.search(script):
-            node = (found[1] or found[2]).strip("'\"")
+    named = (scripts[key] for key in sorted(scripts) if key.startswith("test") and isinstance(scripts[key], str))
+    script = next((each for each in named if re.search(rf"\b{host}\b", each)), "")
+    if (found := _CONFIG.search(script)) and project.has(f"{package}{found[1].removeprefix('./')}"):
+        options += f" --config {shlex.quote(found[1])}"
+    if found := _NODE_OPTIONS.search(script):
+        node = (found[1] or found[2]).strip("'\"")
     path = f"{place}{name}"[len(package) :]
     search = " ".join(
         f"'{'/'.join(['..'] * up) or '.'}/node_modules/.bin/{host}'" for up in range(package.count("/") + 1)
@@ -96,7 +100,7 @@ def _as_test(host: str, program: str, channel: str) -> str:
     if host == "vitest":
         added.append("import { test as theProgram } from 'vitest';")
     function = "theProgram" if host == "vitest" else "test"
-    start, end = f"{function}('program', async () => {{", "}, 60_000);\n"
+    start, end = f"{function}('program', async () => {{ globalThis[Symbol.for('printed')]();", "}, 60_000);\n"
     return "\n".join([*comments, *added, *outside, start, *body, end])
 
 
@@ -112,8 +116,8 @@ def _channel(host: str) -> str:
 def _place(host: str, project: Project, program: str, stem: str) -> tuple[str, str]:
     """A directory (with a trailing slash) and a name as an existing test has them, near what the program imports."""
     typed, jsx = bool(_TYPED.search(program)), has_jsx(program)
-    imported = [found["path"] for found in _RELATIVE.finditer(program)]
-    near = [posixpath.normpath(path).split("/") for path in imported]
+    imported = [posixpath.normpath(found["path"]) for found in _RELATIVE.finditer(program)]
+    near = [path.split("/") for path in (*imported, *_members_used(project, program))]
     scripts = [path for path in project.files if re.search(r"\.[cm]?[jt]sx?$", path) and is_test_path(path)]
     tests = [path for path in scripts if is_test_file(path)] or scripts
 
@@ -138,20 +142,36 @@ def _place(host: str, project: Project, program: str, stem: str) -> tuple[str, s
     return f"{place}/" if place else "", f"{stem}{middle}{marked}{end}"
 
 
+def _members_used(project: Project, program: str) -> list[str]:
+    """The directories of packages of this repository that a program imports by their names."""
+    manifests = [path for path in project.files.named(("package.json",)) if "/" in path][:MAX_MANIFESTS]
+    names = {path.rpartition("/")[0]: project.files.json(path).get("name") for path in manifests}
+    return [
+        place for place, name in names.items() if name and re.search(rf"['\"]{re.escape(str(name))}['\"/]", program)
+    ]
+
+
 def _others(host: str) -> re.Pattern[str]:
     """In tests of another runner."""
     names = "|".join(name for name in _RUNNERS if name.strip("@") != host)
     return re.compile(rf"['\"](?:{names})(?:/[\w-]+)?['\"]|\bcy\.visit\b")
 
 
-def _package(project: Project, place: str) -> str:
-    """The nearest directory (with a trailing slash) with settings of its own, of which package.json is one."""
+def _settings(host: str, project: Project, place: str) -> str:
+    """The directory (with a trailing slash) with the runner's settings: one for several projects, else the nearest.
+
+    The top without any.
+    """
     at = PurePosixPath(place)
-    for directory in (at, *at.parents):
-        start = "" if str(directory) == "." else f"{directory}/"
-        if f"{start}package.json" in project.files:
+    starts = ["" if str(directory) == "." else f"{directory}/" for directory in (at, *at.parents)]
+    found = []
+    for start in dict.fromkeys(starts):
+        own = [path for path in project.files if path.startswith(start) and _SETTINGS.match(path[len(start) :])]
+        if any("workspace." in path or _PROJECTS.search(project.files.text(path)) for path in own):
             return start
-    return ""
+        if own or host in project.files.json(f"{start}package.json"):
+            found.append(start)
+    return found[0] if found else ""
 
 
 def _moved(program: str, place: str) -> str:

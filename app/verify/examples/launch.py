@@ -15,7 +15,7 @@ from app.sandbox.setup.manifests import ManifestFiles, table
 @dataclass(frozen=True, slots=True)
 class Launch:
     """How one program is run. `command` and `build` are bash, in the project's root; `$own` is the program's own
-    directory, which is outside the project and gone after the run, and `$home` the sandbox's home, which stays.
+    directory, which is outside the project and gone after the run.
 
     `files` lie in the project for the time of the run, `own` in the program's own directory; each of `links` is a link
     in the root to a file of that name in `$own/program`. `needs` are programs without which nothing can run.

@@ -44,22 +44,21 @@ _OWN = 'own="${TMPDIR:-/tmp}/$1"; '
 _LAY = (
     _OWN
     + """set -e; shift
-rm -rf "$own"; mkdir -p "$own/home" "$own/tmp" "$own/laid" "$own/program"
+rm -rf "$own"; mkdir -p "$own/tmp" "$own/laid" "$own/program"
 tar -x --no-same-owner -C "$own" -f -
 cp -R "$own/laid/." .; rm -r "$own/laid"
 ln -s "$PWD" "$own/project"
 while [ "$1" != -- ]; do ln -s "$own/program/$1" "$1"; shift; done; shift
 for program; do command -v "$program" > /dev/null || echo "$program"; done"""
 )
-_LIST = (
-    "find . -mindepth 1 \\( -name node_modules -o -name .git -o -name __pycache__ \\) -prune -o "
-    "-printf '%y %s %T@ %P\\0'"
-)
-_RUN = _OWN + 'shift; home="$HOME"; export HOME="$own/home" TMPDIR="$own/tmp"; '
+_LIST = """list() { find "$1" -mindepth 1 \\( -name node_modules -o -name .git -o -name __pycache__ \\) -prune \
+-o -printf "%y %s %T@ $2%P\\0"; }
+list . ""; list "$HOME" "~/\""""
+_RUN = _OWN + 'shift; export TMPDIR="$own/tmp"; '
 _CLEAN = (
     _OWN
     + """shift; rm -rf "$own"
-while [ "$1" != -- ]; do rm -rf -- "./$1"; shift; done; shift
+while [ "$1" != -- ]; do case "$1" in "~/"*) rm -rf -- "$HOME/${1#??}";; *) rm -rf -- "./$1";; esac; shift; done; shift
 for start; do rm -f -- "./$start"*; done"""
 )
 _READ = _OWN + 'cat "$own/printed" 2>/dev/null; [ -e "$own/started" ]'
@@ -105,7 +104,7 @@ class Programs:
         self._build = build
         self._built = not build
         self._known: Mapping[str, str] = {}
-        """What is in the tree between two runs; empty if that is not known."""
+        """What is in the tree and at home between two runs; empty if that is not known."""
         self._one = asyncio.Lock()
 
     async def run(self, example: Example, *, timeout: float = 10.0, repeat: bool = True) -> ProgramRun:
@@ -221,7 +220,7 @@ class Programs:
         return text.strip()[-KEPT_ERR:]
 
     async def _listing(self) -> dict[str, str]:
-        """Kind, size and time of everything in the tree but caches, by path."""
+        """Kind, size and time of everything in the tree and at home but caches, by path."""
         done = await self._sandbox.exec(["bash", "-c", _LIST], timeout=PREPARE_SECONDS, separate_stderr=True)
         lines = done.output.decode("utf-8", "surrogateescape").split("\0")
         fields = (line.split(" ", 3) for line in lines if line)
@@ -236,7 +235,7 @@ class Programs:
         argv = ["bash", "-c", _CLEAN, "bash", self._condition.stem, *sorted({*gone, *ours}), "--", *_modules(ours)]
         await self._sandbox.exec(argv, timeout=PREPARE_SECONDS)
         self._known = before
-        if changed := [path for path in before if now.get(path) != before[path]]:
+        if changed := [path for path in before if now.get(path) != before[path] and not path.startswith("~/")]:
             await self._restore(changed)
 
     async def _restore(self, paths: Sequence[str]) -> None:

@@ -15,7 +15,11 @@ VITEST = {
     ),
     "vitest.config.ts": "import { defineConfig } from 'vitest/config'\n"
     "export default defineConfig({ resolve: { alias: { '@': new URL('./src', import.meta.url).pathname } }, "
-    "test: { include: ['src/**/*.spec.ts'], coverage: { enabled: true } } })\n",
+    "test: { include: ['src/**/*.spec.ts'], coverage: { enabled: true }, typecheck: { enabled: true }, "
+    "setupFiles: ['watch.ts'] } })\n",
+    "watch.ts": "import { afterEach, beforeEach, expect, vi } from 'vitest'\n"
+    "beforeEach(() => void vi.spyOn(console, 'log'))\n"
+    "afterEach(() => expect(vi.isMockFunction(console.log) && vi.mocked(console.log).mock.calls.length).toBe(false))\n",
     "src/deep/sum.ts": SUM.format(number=": number"),
     "src/deep/sum.spec.ts": "import { test } from 'vitest'\ntest('x', () => { throw Error('a test was run') })\n",
 }
