@@ -166,7 +166,17 @@ AFTER_CANCEL = 150.0
 ENDED_EARLY: Final = "The workflow run ended before the job did; see its log."
 TOO_LATE: Final = "GitHub did not accept the change in time."
 CALM: Final[frozenset[JobState]] = frozenset(
-    {"pr_opened", "pr_updated", "answered", "no_change", "stopped", "needs_input", "awaiting_approval", "paused"}
+    {
+        "pr_opened",
+        "pr_updated",
+        "answered",
+        "already_works",
+        "no_change",
+        "stopped",
+        "needs_input",
+        "awaiting_approval",
+        "paused",
+    }
 )
 """States that do not fail the workflow: a comment told people what to do next."""
 

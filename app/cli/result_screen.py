@@ -104,6 +104,11 @@ def result_screen(order: LocalJob, result: JobResult) -> Iterator[Line]:
         yield Line(_cut(f"  attempt {attempt.number}  {one_line(describe_attempts(attempt))}", width))
     if result.exit_status == "no_change" and result.summary:
         yield from _wrapped("  the agent says (unchecked)", one_line(result.summary)[:600], width, "")
+    if result.exit_status == "already_works" and result.examples is not None:
+        for one in result.examples.already[:1]:
+            yield from (Line(f"  {line}") for line in one.program.rstrip().splitlines()[:20])
+            yield Line("  prints today")
+            yield from (Line(f"  {line}") for line in one.stdout.rstrip().splitlines()[:20])
     yield from _changes(result.changes)
     yield from _where(order, result, width)
     yield from _commands(order, result)

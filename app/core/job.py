@@ -374,6 +374,7 @@ _CODES: dict[JobState, ExitCode] = {
     "limit_reached": ExitCode.LIMIT_REACHED,
     "paused": ExitCode.LIMIT_REACHED,
     "no_change": ExitCode.NO_CHANGE,
+    "already_works": ExitCode.ALREADY_WORKS,
     "awaiting_approval": ExitCode.AWAITING_APPROVAL,
     "needs_input": ExitCode.NEEDS_INPUT,
     "stopped": ExitCode.STOPPED,

@@ -239,8 +239,7 @@ async def _examples(services: JobServices, proposed: ProposedPlan, plan: Plan) -
 
 def _already_works(result: JobResult, example: JudgedExample) -> JobResult:
     reason = "The reporter's own example prints today what the issue asks for, so nothing was changed."
-    summary = f"{example.behaviour}\n\n```\n{example.program.rstrip()}\n```\n\nprints\n\n```\n{example.stdout}\n```"
-    return result.model_copy(update={"exit_status": "already_works", "reason": reason, "summary": summary})
+    return result.model_copy(update={"exit_status": "already_works", "reason": reason, "summary": example.behaviour})
 
 
 async def _approve(services: JobServices, plan: Plan) -> ApprovedPlan:

@@ -271,6 +271,10 @@ def unpublished_work(job: str, state: JobState, result: JobResult, kept: str) ->
     """For a job that published nothing: the agent's statement, the branch, the change."""
     if state == "no_change" and result.summary.strip():
         yield f"The agent says (unchecked):\n\n{quoted(clip(result.summary, 600))}"
+    if state == "already_works" and result.examples is not None:
+        for one in result.examples.already[:1]:
+            yield f"This program\n\n{fenced(clip(one.program, 1_500))}"
+            yield f"prints today\n\n{fenced(clip(one.stdout, 1_500))}"
     if result.compare:
         yield f"The change is on the branch {code_span(result.branch)}. [Open a pull request for it]({result.compare})."
     if result.diff and state in (FINAL | {"paused"}) - _PUBLISHED_OR_NOTHING - {"stopped"}:
