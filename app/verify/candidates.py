@@ -174,6 +174,10 @@ def _not_python(tree: Tree, suite: SuiteCommand, surroundings: Surroundings, tes
     if runner is not None:
         reason = f"the runner behind `{suite.command}`"
         found.insert(0, Candidate("package.json, runner", reason, 45, SetupChoice(), runner))
+    if not test and "bundle exec " in suite.command:
+        alone = recognise(tree, suite.command.replace("bundle exec ", "", 1), None)
+        reason = "the same tests with the gems of this machine"
+        found.append(Candidate("manifests, without Bundler", reason, 22, SetupChoice(), alone))
     if not test:
         found += _jobs(tree, files, suite)
         found += _ci_steps(tree, files, suite)
@@ -481,7 +485,7 @@ class Trial:
         if self.result is None:
             return "not set up" if self.reason and self.candidate.suite else "no tests"
         if self.result.count is None:
-            return f"exit code {self.result.execution.exit_code}"
+            return "exit code 0" if self.by_exit_code else "no results"
         return f"{count.passed} passed, {count.failed} failed, {count.skipped} not run"
 
     def as_json(self) -> dict[str, str]:
@@ -587,7 +591,7 @@ def _against(result: SuiteResult) -> str:
     count = result.count
     if count is None:
         cause = cause_of(result.execution.excerpt)
-        ended = f"The tests end with exit code {result.execution.exit_code}: {cause}"
+        ended = f"The tests end with exit code {result.execution.exit_code}: {cause.rstrip('.')}."
         if result.execution.exit_code == 0:
             return f"Only its exit code is known. {NO_REPORT}"
         return could_not_start(result.execution) or result.partial or f"{ended} {NO_REPORT}"

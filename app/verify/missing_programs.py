@@ -56,6 +56,27 @@ _NOT_FOUND = re.compile(
 _NO_SUCH_COMMAND = re.compile(r"(?m)\bError 127\b|^(?:bundler|\S*env): ")
 
 
+_NOT_INSTALLED = (
+    (re.compile(r"Bundler::GemNotFound|Could not find gem '"), "gems of the Gemfile", "bundle install"),
+    (
+        re.compile(r"Could not find Hex\b|Could not find an SCM for"),
+        "packages of mix.exs",
+        "mix local.hex --force; mix deps.get",
+    ),
+    (
+        re.compile(r"vendor/autoload\.php\b.*(?:No such file|Failed opening)"),
+        "packages of composer.json",
+        "composer install",
+    ),
+)
+
+
+def missing_packages(output: str) -> str:
+    """A sentence on the packages that nobody has installed, if that is why a command failed; else empty."""
+    found = next((each for each in _NOT_INSTALLED if each[0].search(output)), None)
+    return f"The {found[1]} are not installed: `{found[2]}` belongs into `setup:`." if found else ""
+
+
 def missing_program(exit_code: int, output: str) -> str:
     """A sentence on the program that is missing, if that is why a command ended with this code; else empty."""
     if exit_code not in (126, 127) and not _NO_SUCH_COMMAND.search(output):

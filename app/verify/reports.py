@@ -82,6 +82,7 @@ _ERROR_LINE = re.compile(
     ( (?:(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Warning|NotFound|Exit)\b | Error:).*
     | (?:Exception\ in\ thread\ "[^"]*" | Caused\ by:)\ .+
     | .+\([A-Z]\w*(?:::\w+)*(?:Error|NotFound)\)
+    | CMake\ Error.*(?:\n+\ \ .+)?
     | \*\*\ \([A-Z][\w.]*\)\ .+
     | (?:PHP\ )?(?:Fatal|Parse)\ error:.+
     | (?:fatal\ |\S+:\d+:(?:\d+:)?\ )?error(?:\[\w+\])?:\ .+

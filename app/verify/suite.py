@@ -8,7 +8,7 @@ from app.core.verification import Execution, Status, SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.verify.execution import CommandResult, as_inside, excerpt, run
 from app.verify.frameworks import SuiteCommand, files_command, narrow, report_command, report_environment
-from app.verify.missing_programs import missing_program
+from app.verify.missing_programs import missing_packages, missing_program
 from app.verify.report_files import report_in_file
 from app.verify.report_text import go_output, report_in_output
 from app.verify.reports import Report, shared_cause
@@ -119,7 +119,7 @@ def could_not_start(execution: Execution) -> str:
     found = _NOT_INSTALLED.search(output)
     if found and found["module"]:
         return f"{found['module']} is not installed in the sandbox."
-    if missing := missing_program(execution.exit_code, output):
+    if missing := missing_program(execution.exit_code, output) or missing_packages(execution.excerpt):
         return missing
     if execution.exit_code in (126, 127):
         return f"The test command could not be started (exit code {execution.exit_code})."

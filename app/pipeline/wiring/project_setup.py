@@ -377,7 +377,7 @@ def _outcome(trials: Sequence[Trial]) -> str:
     count = best.count
     test_counts = f"{count.passed} tests pass, {count.failed} fail, {count.skipped} are not run"
     if best.result is not None and best.result.count is None:
-        test_counts = f"its tests end with exit code {best.result.execution.exit_code}, and no single ones are known"
+        test_counts = f"its tests end with exit code {best.result.execution.exit_code}"
     others = "; ".join(f"{one.candidate.name}: {one.ran}" for one in trials[1 : 1 + _MAX_NAMED])
     more = f" and {len(trials) - 1 - _MAX_NAMED} more" if len(trials) > 1 + _MAX_NAMED else ""
     comparison = f" Of {len(trials)} candidates most tests pass with it ({others}{more})." if others else ""

@@ -66,7 +66,7 @@ def test_a_missing_program_and_an_exit_code_come_first_and_are_in_the_json() -> 
     missing = ended(127, "The command mix is not in the sandbox.")
     assert next(missing.lines(explain=False)) == "The command mix is not in the sandbox (1 s)."
     assert missing.as_json()["candidates"] == [
-        {"name": "a", "test": "pytest -q", "ran": "exit code 127", "reason": "The command mix is not in the sandbox."}
+        {"name": "a", "test": "pytest -q", "ran": "no results", "reason": "The command mix is not in the sandbox."}
     ]
     found = ended(0, "").as_json()
     assert (found["by_exit_code"], found["comparable"], missing.as_json()["by_exit_code"]) == (True, False, False)

@@ -70,6 +70,7 @@ def test_other_suites_and_a_set_up_without_nodes_packages_are_candidates_too() -
     assert [(one.suite.command, one.choice.without) for one in found_in(files) if one.suite] == [
         ("bundle exec rspec", ()),
         ("bundle exec rspec", ("npm",)),
+        ("rspec", ()),
     ]
     files = {
         "CMakeLists.txt": CMAKE,

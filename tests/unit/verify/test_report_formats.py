@@ -337,6 +337,21 @@ def test_several_reports_are_one_and_a_broken_one_does_not_spoil_the_others() ->
             "phpunit does not exist: `composer install`",
         ),
         (127, "bash: line 1: frobnicate: command not found", "The command frobnicate is not in the sandbox."),
+        (
+            7,
+            "/usr/lib/x.rb:1:in `y': Could not find gem 'a' in gems. (Bundler::GemNotFound)",
+            "`bundle install` belongs",
+        ),
+        (
+            1,
+            "** (Mix) Could not find an SCM for dependency :ex_doc from A.Mixfile",
+            "`mix local.hex --force; mix deps.get`",
+        ),
+        (
+            255,
+            "PHP Warning: require(/w/vendor/autoload.php): Failed to open stream: No such file",
+            "`composer install`",
+        ),
         (1, "cat: notes.txt: No such file or directory", ""),
         (1, "FileNotFoundError: x: No such file or directory", ""),
     ],
@@ -362,6 +377,10 @@ def test_a_missing_program_is_named_with_what_has_it(exit_code: int, output: str
         (
             "/usr/lib/x.rb:271:in `verify!': Could not find gem 'rspec' in gems. (Bundler::GemNotFound)\n\tfrom /x:1\n",
             "Could not find gem 'rspec' in gems. (Bundler::GemNotFound)",
+        ),
+        (
+            "CMake Error at CMakeLists.txt:9 (find_package):\n  By not providing FindX\n\nSee also x.log.\n",
+            "CMake Error at CMakeLists.txt:9 (find_package): By not providing FindX",
         ),
         ("** (Mix) Could not find an SCM for dependency :x\n", "** (Mix) Could not find an SCM for dependency :x"),
         (
