@@ -19,12 +19,13 @@ from app.agent.step import Checkpoint
 from app.core.job import Budget, UserMessage
 from app.llm.base import Body, ModelInfo, StreamEvent, Usage, WireProtocol
 from app.llm.errors import ModelError
-from app.llm.ledger import Ledger, MemoryLedger
+from app.llm.ledger import Ledger
 from app.sandbox.base import Sandbox, SandboxProvider, SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.sandbox.changes import baseline, export
 from tests.support.agent_harness import UnbudgetedModel
 from tests.support.memory_journal import Died, MemoryBlobs, MemoryJournal
+from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress
 from tests.support.scripted_model import ScriptedModel

@@ -15,9 +15,9 @@ from app.agent.external.exchange import CallBudget, Exchange, RequestRefused
 from app.agent.external.gateway import Gateway, GatewayLimits, RequestSlots, serving
 from app.llm.base import WireProtocol
 from app.llm.errors import ModelError
-from app.llm.ledger import MemoryLedger
 from app.llm.litellm import LiteLLMRawCall, arguments_of
 from app.llm.prices import Price
+from tests.support.memory_ledger import MemoryLedger
 from tests.support.openai_endpoint import OpenAIEndpoint, Reply, answer, cut, error, stall
 
 TOKEN = "job-token-of-this-job"

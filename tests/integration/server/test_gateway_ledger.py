@@ -11,7 +11,8 @@ from app.agent.external.exchange import CallBudget, RequestRefused
 from app.agent.external.gateway import CHARGED, Gateway
 from app.llm.base import Body, ModelInfo, StreamEvent, Usage, WireProtocol
 from app.llm.errors import ModelError, ModelErrorKind
-from app.llm.ledger import Ledger, MemoryLedger
+from app.llm.ledger import Ledger
+from tests.support.memory_ledger import MemoryLedger
 
 INFO = ModelInfo(
     "openai/gpt-plain",

@@ -10,9 +10,9 @@ from app.core.model_usage import Reasoning
 from app.llm.base import Body, Message, ModelAnswer, ModelRequest, ToolCall, ToolSpec, WireProtocol
 from app.llm.budgeted_model import BudgetedModel
 from app.llm.errors import ModelError
-from app.llm.ledger import MemoryLedger
 from app.llm.litellm import THINKING, LiteLLMModel, LiteLLMRawCall
 from app.llm.prices import OLLAMA_WINDOW, Price
+from tests.support.memory_ledger import MemoryLedger
 from tests.support.openai_endpoint import OpenAIEndpoint, Reply, answer, cut, error
 from tests.support.protocol_streams import anthropic, anthropic_error, ollama, responses
 from tests.support.recorded_progress import ListProgress

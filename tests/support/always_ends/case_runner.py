@@ -15,7 +15,6 @@ from app.core.errors import AgentFixError
 from app.core.job import Budget
 from app.llm.budgeted_model import BudgetedModel
 from app.llm.circuit_breaker import CircuitBreakers, RetryBackoff
-from app.llm.ledger import MemoryLedger
 from app.llm.litellm import LiteLLMModel, ModelTimeouts
 from app.llm.prices import Price
 from app.sandbox.base import CompletedCommand, Sandbox, SandboxCommand
@@ -25,6 +24,7 @@ from tests.support.always_ends.endpoint import CaseEndpoint, Play
 from tests.support.local_sandbox import LocalSandbox
 from tests.support.local_tree import LocalTree
 from tests.support.memory_journal import MemoryBlobs, MemoryJournal
+from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_tree import MemoryTree
 from tests.support.openai_endpoint import Reply
 from tests.support.recorded_progress import ListProgress

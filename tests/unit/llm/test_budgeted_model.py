@@ -23,8 +23,9 @@ from app.llm.circuit_breaker import (
     RetryBackoff,
 )
 from app.llm.errors import BudgetError, ModelError, ModelErrorKind
-from app.llm.ledger import NOTHING, MemoryLedger, fallback_notes
+from app.llm.ledger import NOTHING, fallback_notes
 from app.llm.prices import worst_case
+from tests.support.memory_ledger import MemoryLedger
 from tests.support.recorded_progress import ListProgress
 from tests.support.scripted_model import ScriptedModel, Turn, text
 

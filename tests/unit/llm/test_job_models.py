@@ -15,12 +15,12 @@ from app.core.task import Issue
 from app.llm.base import Message, ModelInfo, ModelRequest
 from app.llm.budgeted_model import JobModels
 from app.llm.errors import ModelError
-from app.llm.ledger import MemoryLedger
 from app.llm.prices import parse_prices, read_prices
 from app.pipeline.wiring.job_runner import make_budgeted_models
 from app.repo.git_store import GitStore
 from app.repo.inspection import inspect
 from tests.support.event_harness import EventHarness, event_harness
+from tests.support.memory_ledger import MemoryLedger
 from tests.support.openai_endpoint import OpenAIEndpoint, answer, error
 from tests.support.recorded_progress import ListProgress
 from tests.support.repositories import make_repository

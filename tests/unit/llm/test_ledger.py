@@ -13,9 +13,10 @@ from app.core.errors import AgentFixError, ExitCode
 from app.core.model_usage import ModelUse, WorkKind, parse_usd, usd
 from app.llm.base import AnswerOrigin, ModelAnswer, ModelInfo, Usage
 from app.llm.errors import BudgetError
-from app.llm.ledger import Ledger, MemoryLedger, fallback_notes
+from app.llm.ledger import Ledger, fallback_notes
 from app.llm.prices import affordable, cost_of, worst_case
 from app.llm.sql_ledger import SqlLedger, job_costs, metadata
+from tests.support.memory_ledger import MemoryLedger
 
 MakeLedger = Callable[[int], Ledger]
 PROMPT = Usage(prompt_tokens=50, cost=30, estimated=True)

@@ -11,7 +11,6 @@ from app.core.patch import Patch
 from app.core.verification import FailureReason, Reproduction, SuiteComparison, Verdict, Verification, VerifiedPatch
 from app.llm.base import Message, ModelAnswer, ModelRequest, Usage
 from app.llm.errors import BudgetError, ModelError
-from app.llm.ledger import MemoryLedger
 from app.pipeline.attempts import (
     Attempt,
     AttemptBudget,
@@ -28,6 +27,7 @@ from app.pipeline.attempts import (
 from app.publish.pull_request_text import attempts_section, describe_attempts
 from tests.support.agent_harness import UnbudgetedModel
 from tests.support.memory_journal import Died, MemoryJournal
+from tests.support.memory_ledger import MemoryLedger
 from tests.support.scripted_job import BASE
 from tests.support.scripted_job import job as a_job
 from tests.support.scripted_model import ScriptedModel

@@ -15,7 +15,6 @@ from app.core.model_usage import ModelNames, WorkKind
 from app.llm.base import ImageContent, Message, ModelAnswer, ModelInfo, ModelRequest
 from app.llm.budgeted_model import BudgetedModel, JobModels
 from app.llm.errors import ModelError
-from app.llm.ledger import MemoryLedger
 from app.llm.litellm import LiteLLMModel
 from app.llm.prices import Price, model_info, price_list
 from app.llm.tokens import IMAGE, IMAGE_COSTS, count_tokens, estimate_tokens
@@ -23,6 +22,7 @@ from app.pipeline.wiring.prompts import IMAGE_TOKENS, NO_VISION_MODEL, ImageDesc
 from app.triggers.base_commit_fetcher import with_images
 from tests.support.image_bytes import gif, png
 from tests.support.memory_journal import Died, MemoryJournal
+from tests.support.memory_ledger import MemoryLedger
 from tests.support.openai_endpoint import OpenAIEndpoint, Reply, answer
 from tests.support.protocol_streams import anthropic, ollama, responses
 from tests.support.recorded_progress import ListProgress
