@@ -44,11 +44,10 @@ def command_line() -> str:
         "Every command prints this text with `--help`.\n",
     ]
     for name, command in sorted(_subcommands(root).items()):
-        pages.append(f"## `agent-fix {name}`\n")
-        pages.append(f"```text\n{_help(command)}\n```\n")
-        for inner, action in _subcommands(command).items():
-            pages.append(f"### `agent-fix {name} {inner}`\n")
-            pages.append(f"```text\n{_help(action)}\n```\n")
+        shown: set[str] = set()
+        texts = [_help(each, shown) for each in (command, *_subcommands(command).values())]
+        joined = "\n\n".join(texts)
+        pages.append(f"## `agent-fix {name}`\n\n```text\n{joined}\n```\n")
     pages += ["## Exit codes\n", f"```text\n{EXIT_CODES.strip()}\n```\n"]
     return "\n".join(pages)
 
@@ -91,7 +90,7 @@ def permissions() -> str:
     ]
     for purpose in Purpose:
         lines += [f"### To {purpose}\n", f"{_in_short(grant([purpose]))}.{_NOT_BY_THE_APP.get(purpose, '')}\n"]
-        lines += [*(f"- `{call.title}`" for call in CALLS if call.purpose is purpose), ""]
+        lines += [" · ".join(f"`{call.title}`" for call in CALLS if call.purpose is purpose), ""]
     lines += [
         "## What GitHub does not publish\n",
         "For these calls GitHub requires more than it documents, or we could not find out what it requires:\n",
@@ -155,10 +154,14 @@ def _subcommands(command: argparse.ArgumentParser) -> dict[str, argparse.Argumen
     return {}
 
 
-def _help(command: argparse.ArgumentParser) -> str:
-    """The help text at a fixed width, without the exit codes, which have a section of their own."""
-    command.formatter_class = lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=110, max_help_position=28)
-    return command.format_help().replace(EXIT_CODES, "").strip()
+def _help(command: argparse.ArgumentParser, shown: set[str]) -> str:
+    """The help text at a fixed width, without the exit codes and without lines that are `shown` already."""
+    command.formatter_class = lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=180, max_help_position=28)
+    lines = command.format_help().replace(EXIT_CODES, "").splitlines()
+    left_out = ("  -h, --help", "options:", "positional arguments:", "  {", "  ACTION")
+    new = [line for line in lines if line.strip() not in {"", *shown} and not line.startswith(left_out)]
+    shown.update(line.strip() for line in new)
+    return "\n".join(new)
 
 
 def _cell(text: str) -> str:
