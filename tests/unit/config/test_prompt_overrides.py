@@ -131,7 +131,7 @@ def test_every_prompt_in_the_documentation_is_usable() -> None:
     blocks = re.findall(r"\*\*`([a-z-]+)\.md`\*\*[^\n]*\n\n```markdown\n(.*?)```", page, re.DOTALL)
     found = parse_overrides({f"{DIRECTORY}/{name}.md": text.encode() for name, text in blocks})
     assert found.notes == ()
-    assert len(found.files) == len(blocks) >= 10
+    assert len(found.files) == len(blocks) >= 4
 
 
 def test_overrides_for_other_kinds_and_for_planning_are_not_shown_to_the_worker() -> None:

@@ -295,8 +295,8 @@ def test_errors_name_file_line_and_key(text: bytes, line: int, key: str, words: 
 
 
 ODD: tuple[object, ...] = (
-    *("", " ", "a", "a: b\n", "ü", "x" * 9_000, 0, -1, 3, 10**30, 0.5, 1e300, float("nan"), float("inf"), True, None),
-    *([], [""], ["a"] * 300, [[]], [{}], [None], {}, {"": ""}, {"a": None}, {"name": 1}, {"code": []}),
+    *("", "a: b\n", "x" * 9_000, -1, 10**30, 0.5, float("nan"), True, None),
+    *([], ["a"] * 300, {}, {"": ""}, {"name": 1}),
 )
 """Values of every type that YAML has, and at both ends of every limit."""
 

@@ -44,8 +44,8 @@ def _text_matches(pattern: str, text: str) -> bool:
 def test_first_place_that_fits_is_as_good_as_any_other() -> None:
     parts = ("a", "*", "a*b", "*ab*a", "**")
     texts = ("a", "ab", "aabab", "abba")
-    patterns = ["/".join(chosen) for length in (1, 2, 3, 4) for chosen in product(parts, repeat=length)]
-    paths = ["/".join(chosen) for length in (1, 2, 3, 4) for chosen in product(texts, repeat=length)]
+    patterns = ["/".join(chosen) for length in (1, 2, 3) for chosen in product(parts, repeat=length)]
+    paths = ["/".join(chosen) for length in (1, 2, 3) for chosen in product(texts, repeat=length)]
     wrong = [
         (pattern, path)
         for pattern in patterns
