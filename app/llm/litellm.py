@@ -111,7 +111,6 @@ def _import_modules() -> LiteLLMModules:
     litellm.suppress_debug_info = True
     litellm.disable_aiohttp_transport = True
     litellm.use_chat_completions_url_for_anthropic_messages = True
-    litellm.DEFAULT_MAX_RETRIES = 0  # for embeddings, LiteLLM uses it instead of a call's own 0
     for callbacks in (litellm.callbacks, litellm.success_callback, litellm.failure_callback, litellm.input_callback):
         callbacks.clear()
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):

@@ -19,7 +19,7 @@ def test_agents_md_is_short_and_its_commands_exist() -> None:
     assert set(re.findall(r"`make ([a-z0-9-]+)`", text)) <= targets
 
 
-@pytest.mark.parametrize("page", ["AGENTS.md", "CONTRIBUTING.md", "README.md"])
+@pytest.mark.parametrize("page", ["AGENTS.md", "CONTRIBUTING.md"])
 def test_pages_name_only_files_that_exist(page: str) -> None:
     named = set(re.findall(r"`((?:app|tests|docs|requirements)/[\w./-]+)`", (ROOT / page).read_text()))
     assert named
