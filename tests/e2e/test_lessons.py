@@ -12,11 +12,11 @@ from app.cli.local_context import LocalContext, LocalJob
 from app.cli.run_local import pull_request
 from app.config.settings import settings_from
 from app.core.job import JobResult
-from app.core.lessons import Citation, Lesson, LessonDraft
+from app.core.lessons import Lesson
 from app.core.plan import Plan
 from app.pipeline.wiring.job_runner import JobRunner
 from tests.support import wallet_project
-from tests.support.memory_journal import Died, MemoryJournal
+from tests.support.memory_journal import MemoryJournal
 from tests.support.recorded_answers import RecordedAnswers, edit, write
 from tests.support.recorded_progress import ListProgress
 
@@ -66,10 +66,10 @@ class Site:
         self.order = find_or_create(options, self.local_context)
         self.harness = self.local_context.runner(self.order, self.progress, _agree)
 
-    async def work(self, recording: RecordedAnswers, issue: str, journal: MemoryJournal | None = None) -> JobResult:
+    async def work(self, recording: RecordedAnswers, issue: str) -> JobResult:
         self.sit_down(recording, issue)
         try:
-            result = await self.harness.work(journal or MemoryJournal())
+            result = await self.harness.work(MemoryJournal())
         finally:
             print(*self.progress.said, sep="\n")  # a failure shows which step went another way
         self.local_context.store.mark_reported(self.order.job.id)
@@ -115,33 +115,3 @@ async def test_lessons_of_one_job_are_shown_to_the_next(site: Site) -> None:
     assert "Used 1 lesson of earlier jobs here:" in site.notes(second)
     assert "learned:" not in site.notes(second)
     assert [each.uses for each in site.lessons] == [1]
-
-
-async def test_a_crash_does_not_change_the_lessons_in_a_prompt(site: Site) -> None:
-    store = site.local_context.lessons(site.repository.resolve())
-    store.remember(LessonDraft(text="The shares of nobody are an empty dict.", kind="remembered", author="ada"), "k1")
-    gone = Citation(path=wallet_project.TEST, commit="a" * 40, digest="0" * 32)
-    store.learn([LessonDraft(text="`bill` of nobody is tested.", kind="trap", citation=gone, job="j0", author="agent")])
-    journal = MemoryJournal(die_at="turn.1.answer", moment="after")
-    with pytest.raises(Died):
-        await site.work(SECOND, NEXT_ISSUE, journal)
-    before = site.brief
-    assert "- 1 (told by ada): The shares of nobody are an empty dict." in before
-    store.forget(1, "k2")
-    assert [each.number for each in site.lessons] == [], "the line that bore it out is not there"
-    store.remember(LessonDraft(text="The shares of nobody are None.", kind="remembered", author="ada"), "k3")
-    result = await site.work(SECOND, NEXT_ISSUE, journal.resumed())
-    assert site.brief == before
-    assert "Used 1 lesson of earlier jobs here: (1) The shares of nobody are an empty dict." in site.notes(result)
-
-
-async def test_without_lessons_nothing_is_recalled(site: Site) -> None:
-    site.local_context.lessons(site.repository.resolve()).remember(
-        LessonDraft(text="Nobody pays.", kind="remembered", author="ada"), "k1"
-    )
-    off = {"PATH": os.environ["PATH"], "AGENT_FIX_LESSONS": "off"}
-    site.local_context = LocalContext(settings_from(off, site.place / "state"))
-    site.sit_down(SECOND, NEXT_ISSUE)
-    await site.harness.memory.recall(site.order.tree, ListProgress())
-    assert "earlier jobs" not in site.brief
-    assert site.harness.memory.used == ()
