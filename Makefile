@@ -37,7 +37,8 @@ STORIES := tests/e2e/test_story.py tests/e2e/test_e2b_story.py::test_a_server_wo
 	tests/integration/server/browser/test_setup.py tests/integration/server/browser/test_dashboard.py tests/integration/server/browser/test_forms.py \
 	tests/integration/git/test_git_store.py tests/integration/git/test_inspection.py \
 	tests/integration/sandbox/test_layers.py::test_node_modules_is_writable_and_the_next_sandbox_has_it_as_it_was \
-	tests/integration/sandbox/test_fixture_projects.py \
+	$(addprefix tests/integration/sandbox/test_fixture_projects.py::, test_a_dependency_by_git_ssh_is_left_out_and_named \
+	test_runners_that_a_program_starts_report_their_tests) \
 	tests/integration/github/triggers/test_triggers.py tests/integration/github/test_effects.py \
 	tests/integration/github/test_calls.py tests/integration/github/test_fake_shapes.py tests/integration/github/test_graphql_documents.py \
 	tests/integration/examples/test_python.py tests/integration/examples/test_node.py \
