@@ -109,8 +109,9 @@ def test_the_list_is_searched_filtered_sorted_and_paged(visitor: BrowserContext,
     page.get_by_role("button", name="Filter").click()
     expect(page.get_by_text("No jobs match this filter.")).to_be_visible()
     page.goto(here.address)
-    page.locator("th").get_by_role("link", name="Age").click()
-    expect(page.get_by_role("columnheader", name="Age")).to_have_attribute("aria-sort", "descending")
+    for direction in ("ascending", "descending"):  # those that need a person come first until then
+        page.locator("th").get_by_role("link", name="Age").click()
+        expect(page.get_by_role("columnheader", name="Age")).to_have_attribute("aria-sort", direction)
     page.locator("th").get_by_role("link", name="Cost").click()
     expect(page.get_by_role("columnheader", name="Cost")).to_have_attribute("aria-sort", "descending")
     page.goto(f"{here.address}/?page=2")
