@@ -22,7 +22,7 @@ from pydantic_core import ErrorDetails
 from app.config.value_rules import unknown_key, wrong_value
 from app.core.errors import AgentFixError, ExitCode
 from app.core.model_usage import MicroUSD
-from app.core.record import Record
+from app.core.record import StrictRecord
 from app.core.text import one_line
 from app.core.yaml_and_toml import WHOLE_FILE, YamlDocument, YamlProblem, dotted, read_yaml
 from app.llm.base import ModelInfo, Usage
@@ -34,7 +34,7 @@ OLLAMA_WINDOW = 32_768
 """Ollama cuts what is longer than the window it was asked for, silently; so it is asked for one."""
 
 
-class Price(Record):
+class Price(StrictRecord):
     """An operator's price for a model: dollars per million tokens, and window sizes in tokens.
 
     `cached` is for prompt tokens read from the provider's cache, `cache_write` for those written to it. `vision` says

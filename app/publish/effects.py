@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter
 from app.core.errors import AgentFixError
 from app.core.job import JobState
 from app.core.patch import Patch
-from app.core.record import Record
+from app.core.record import Record, StrictRecord
 from app.core.task import Person
 from app.github.base import CommentState, Conclusion, NewPullRequest, RateLimited, Reaction, ReactionTarget
 
@@ -29,7 +29,7 @@ Comment = Annotated[str, Field(max_length=MAX_COMMENT)]
 """Limited in size, so that nothing can be exported in bulk."""
 
 
-class CommitRecipe(Record):
+class CommitRecipe(StrictRecord):
     """Everything that makes a commit again: the same recipe gives the same id on any machine."""
 
     patch: str
@@ -45,7 +45,7 @@ class CommitRecipe(Record):
         return store.commit(patch, message=self.message, author=self.author, date=self.date, parents=self.parents)
 
 
-class OpenDraftPullRequest(Record):
+class OpenDraftPullRequest(StrictRecord):
     """Publish a commit on a new branch and open the draft for it."""
 
     kind: Literal["open_draft_pr"] = "open_draft_pr"
@@ -68,7 +68,7 @@ class OpenDraftPullRequest(Record):
         return NewPullRequest(branch=branch, base=self.base, title=self.title, body=self.body, verified=verified)
 
 
-class OpenEarlyDraft(Record):
+class OpenEarlyDraft(StrictRecord):
     """Open the draft before there is a change, on an empty commit that the publisher makes."""
 
     kind: Literal["early_draft"] = "early_draft"
@@ -78,7 +78,7 @@ class OpenEarlyDraft(Record):
     body: Body
 
 
-class UpdateDraftStatus(Record):
+class UpdateDraftStatus(StrictRecord):
     """Show a job's state in the description of its early draft; the rest of the text stays."""
 
     kind: Literal["draft_status"] = "draft_status"
@@ -90,7 +90,7 @@ class UpdateDraftStatus(Record):
     """The empty commit; set by the publisher."""
 
 
-class PushCommits(Record):
+class PushCommits(StrictRecord):
     """Move our branch on from `expected`."""
 
     kind: Literal["push_commits"] = "push_commits"
@@ -104,7 +104,7 @@ class PushCommits(Record):
     """As in OpenDraftPullRequest."""
 
 
-class LabelAndRequestReview(Record):
+class LabelAndRequestReview(StrictRecord):
     """Add labels to our pull request and request reviews, as the repository configured."""
 
     kind: Literal["labels_and_review"] = "labels_and_review"
@@ -114,7 +114,7 @@ class LabelAndRequestReview(Record):
     """Logins, and teams as `org/team`."""
 
 
-class AddFollowUpSection(Record):
+class AddFollowUpSection(StrictRecord):
     """Add a section about a follow-up to our pull request's body; the rest of the body stays."""
 
     kind: Literal["follow_up"] = "follow_up"
@@ -123,7 +123,7 @@ class AddFollowUpSection(Record):
     """The section in less and less detail, for a body that has no place for all of it."""
 
 
-class UpdateVerdict(Record):
+class UpdateVerdict(StrictRecord):
     """Replace the verdict and the verification in the body of our pull request of that branch."""
 
     kind: Literal["verdict"] = "verdict"
@@ -134,7 +134,7 @@ class UpdateVerdict(Record):
     """The verification in less and less detail, for a body that has no place for all of it."""
 
 
-class UpdateStatusComment(Record):
+class UpdateStatusComment(StrictRecord):
     """Write the job's status comment; a newer effect replaces one that is still open."""
 
     kind: Literal["status_comment"] = "status_comment"

@@ -435,7 +435,7 @@ async def test_booked_answer_is_not_paid_again_after_a_crash() -> None:
 async def test_stored_answer_of_another_version_is_bought_again_once() -> None:
     services = BudgetHarness([text("new")])
     services.ledger.reserve("turn.1", 10, if_lost=NOTHING)
-    services.ledger.book("turn.1", Usage(cost=7), '{"kept": "answer"}')
+    services.ledger.book("turn.1", Usage(cost=7), '["kept"]')
     for _ in range(2):
         assert (await services.budgeted_model.ask("turn.1", HELLO)).content == "new"
     assert services.model.calls == 1
