@@ -88,10 +88,12 @@ def result_screen(order: LocalJob, result: JobResult) -> Iterator[Line]:
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
     verdict = result.verification.verdict if result.verification else ""
     words = WORDS[local_condition(order.job, result.exit_status)]
-    headline = verdict or words.name
+    headline, style = verdict or words.name, _VERDICT_STYLE.get(verdict, BAD if words.kind == "failed" else BOLD)
+    if verdict and not result.branch and result.exit_status in {"paused", "error"}:
+        headline, style = f"{verdict}, not published", BAD
     yield Line("")
     reason, *output = result.reason.splitlines() or [""]
-    yield from _wrapped(headline, reason, width, _VERDICT_STYLE.get(verdict, BAD if words.kind == "failed" else BOLD))
+    yield from _wrapped(headline, reason, width, style)
     yield from (Line(_cut(f"  | {text}", width)) for text in output[-OUTPUT_LINES:])
     if result.verification is not None:
         view, shown = view_of(result.verification), verdict in {"proved", "tested"}

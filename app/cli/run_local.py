@@ -190,11 +190,13 @@ async def run_local(
     terminal = EventLines(events) if events is not None else open_terminal(stream, loudness)
     interruption = InterruptHandler(terminal)
     interruption.listen()
+    run: LocalRun | None = None
     try:
         with waiting_for(terminal, "the issue and the repository"):
             order = await asyncio.to_thread(find)
         interruption.job = order.job.id
-        code = await LocalRun(local_context, order, terminal, interruption, as_json=as_json).run()
+        run = LocalRun(local_context, order, terminal, interruption, as_json=as_json)
+        code = await run.run()
         if afterwards is not None:
             await asyncio.to_thread(afterwards)
     except AgentFixError as error:
@@ -202,8 +204,14 @@ async def run_local(
         code = print_error(error)
     except Exception as error:  # noqa: BLE001  # one of the two places that catch everything: the boundary of the command line
         terminal.finish()
-        code = print_error(_unforeseen(local_context, error))
+        code = print_error(await _ended(run, _unforeseen(local_context, error)))
     end_process(code)
+
+
+async def _ended(run: "LocalRun | None", error: AgentFixError) -> AgentFixError:
+    """The error as people are told it; what the job has is kept and written out if that can still be done."""
+    (ended,) = await asyncio.gather(run.end(error), return_exceptions=True) if run is not None else (error,)
+    return ended if isinstance(ended, AgentFixError) else error
 
 
 class QuietTerminal(TerminalProgress):
@@ -270,11 +278,26 @@ class LocalRun:
         try:
             result = await self._work(resumed=epoch > 1)
         except AgentFixError as error:
-            await self._release(error)
-            raise
+            raise await self.end(error) from error
         finally:
             watching.cancel()
         return await self._report(result)
+
+    async def end(self, error: AgentFixError) -> AgentFixError:
+        """Keep the job's state, and write out what is known so far; returns the error as people are told it."""
+        row = await asyncio.to_thread(self.local_context.store.get, self.order.job.id)
+        known = JobResult.read(row.result if row else None)
+        if row is None:
+            return error
+        if known is not None and known.is_unpublished:
+            error = AgentFixError(
+                f"The change passed verification, but could not be published: {error.message}",
+                code=error.code,
+                hint=f"{error.hint} {KEPT}".strip(),
+            )
+        if not row.final:
+            await self._release(error, known if known and known.is_unpublished else None)
+        return error
 
     async def _make_sure(self, state: JobState) -> None:
         """Check model and sandbox before anything costs money. A new job that is refused is deleted."""
@@ -340,27 +363,31 @@ class LocalRun:
         while not await asyncio.to_thread(self.local_context.store.stop_requested, self.order.job.id):  # noqa: ASYNC110  # others say it
             await asyncio.sleep(STOP_POLL_SECONDS)
 
-    async def _release(self, error: AgentFixError) -> None:
+    async def _release(self, error: AgentFixError, verified: JobResult | None) -> None:
         """Keep the job's state, and write out what is known so far for people to look at."""
         job, store = self.order.job, self.local_context.store
         state = error.state if isinstance(error, WaitingForUser) else "paused"
         limited = error.code == ExitCode.LIMIT_REACHED
-        partly = JobResult(
-            exit_status="limit_reached" if limited else state,
-            reason=error.message,
-            hint=error.hint,
-            plan=None if state == "awaiting_approval" else self.runner.plan,  # people may have edited that one's file
-            error_code=error.code,
-            usage=self.runner.job_models.ledger.totals(),
-            model=job.model,
-            trajectory=self.runner.keep_trajectory(),
-            diff=await asyncio.to_thread(self.runner.keep_last_diff) if limited else "",
-        )
-        if partly.diff:
+        update = {
+            "exit_status": "limit_reached" if limited else state,
+            "reason": error.message,
+            "hint": error.hint,
+            "plan": None if state == "awaiting_approval" else self.runner.plan,  # people may have edited its file
+            "error_code": error.code,
+            "usage": self.runner.job_models.ledger.totals(),
+            "trajectory": self.runner.keep_trajectory(),
+        }
+        partly = (verified or JobResult(exit_status=state, model=job.model)).model_copy(update=update)
+        if limited and verified is None:
+            partly = partly.model_copy(update={"diff": await asyncio.to_thread(self.runner.keep_last_diff)})
+        if partly.diff and verified is None:
             store.store_result(job.id, partly.model_copy(update={"exit_status": state}).model_dump(mode="json"))
         self._enter(state, error)
         store.release(job.id)
-        await self._show(partly)
+        try:
+            await self._show(partly)
+        except OutputError as unwritable:
+            self.terminal.report("warning", f"{unwritable.message} {unwritable.hint}")
 
     def _enter(self, state: JobState, error: AgentFixError) -> None:
         """Set the job's state. A paused job's result gets the error's exit code and reason.
@@ -371,7 +398,7 @@ class LocalRun:
         if state == "paused":
             row = store.get(job)
             known = JobResult.read(row.result if row else None) or JobResult(exit_status=state)
-            keeps = known.diff and error.code != ExitCode.LIMIT_REACHED
+            keeps = known.diff and not known.is_unpublished and error.code != ExitCode.LIMIT_REACHED
             update = {"error_code": error.code, "reason": known.reason if keeps else error.message}
             store.store_result(job, known.model_copy(update=update).model_dump(mode="json"))
         store.enter(job, state, error.message)
@@ -455,4 +482,5 @@ def _full(state: Path, error: Exception) -> bool:
         return False
 
 
+KEPT = "The change is kept, and publishing it again costs no model call."
 GO_ON = "Nothing was lost: run the same command again to continue."

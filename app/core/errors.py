@@ -80,6 +80,23 @@ class AgentFixError(Exception):
         return error
 
 
+class UnforeseenError(AgentFixError):
+    """An error of a library or of our own, at a boundary that must go on; the message names it."""
+
+    exit_code = ExitCode.INTERNAL
+    repeatable = True
+
+    @classmethod
+    def of(cls, error: BaseException, *, hint: str = "") -> "UnforeseenError":
+        return cls(f"agent-fix failed ({type(error).__name__}: {str(error)[:300]}).", hint=hint)
+
+
+class PublicationError(AgentFixError):
+    """A verified change could not be published; its patch is kept."""
+
+    repeatable = True
+
+
 class RepositoryError(AgentFixError):
     """The repository cannot be worked on; `code` says which reason applies."""
 

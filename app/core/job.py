@@ -347,6 +347,11 @@ class JobResult(Record):
         """True while the rest of a long suite is still to be run."""
         return self.rest is not None and self.rest.state == "pending"
 
+    @property
+    def is_unpublished(self) -> bool:
+        """True for a verified change whose publication has begun and not ended."""
+        return self.exit_status == "publishing" and not self.branch
+
     def with_rest_state(self, state: RestState, reason: str) -> "JobResult":
         """The result with the rest of the suite in this state, if it had not ended."""
         if not self.rest_pending or self.verification is None or self.rest is None:

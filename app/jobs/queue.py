@@ -287,16 +287,24 @@ class JobQueue:
             mine = job_contexts.update().where(job_contexts.c.job == claim.job, held)
             return db.execute(mine.values(lease_until=until)).rowcount == 1
 
-    def release(self, claim: JobClaim, *, crashed: bool = False) -> None:
-        """Give the job back in its current state; `crashed` counts that its process died."""
+    def note_failure(self, claim: JobClaim, cause: str) -> None:
+        """Store what ended the job's process, for people and for the reason if the job is given up."""
+        with writing(self.engine) as db:
+            mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.state.not_in(FINAL))
+            db.execute(jobs.update().where(*mine).values(reason=cause, updated_at=self._clock()))
+
+    def release(self, claim: JobClaim, *, crashed: bool = False, cause: str = "") -> None:
+        """Give the job back in its current state; `crashed` counts that its process died, of `cause` if known."""
         with writing(self.engine) as db:
             mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.owner == claim.owner)
-            if db.execute(jobs.update().where(*mine).values(owner=None, updated_at=self._clock())).rowcount != 1:
+            given = jobs.update().where(*mine).values(owner=None, updated_at=self._clock())
+            row = db.execute(given.returning(jobs.c.reason)).first()
+            if row is None:
                 return
             crashes = job_contexts.c.crashes + 1 if crashed else job_contexts.c.crashes
             mine_too = job_contexts.update().where(job_contexts.c.job == claim.job).returning(job_contexts.c.crashes)
             deaths = db.execute(mine_too.values(lease_until=0.0, crashes=crashes)).scalar_one()
-            if crashed and (reason := _died_too_often(crashes=deaths)):
+            if crashed and (reason := _died_too_often(crashes=deaths, cause=cause or row.reason)):
                 self._give_up(db, claim.job, reason, self._clock())
 
     def retry_later(self, claim: JobClaim, error: str, pause: timedelta) -> None:
@@ -580,9 +588,11 @@ class JobQueue:
         db.execute(job_contexts.update().where(job_contexts.c.job == job_id).values(active_key=None))
 
 
-def _died_too_often(*, crashes: int, worker_deaths: int = 0) -> str:
+def _died_too_often(*, crashes: int, worker_deaths: int = 0, cause: str = "") -> str:
     """Why a job is given up; empty if it is not."""
     if crashes >= MAX_CRASHES:
+        if cause:
+            return f"{cause} This happened {crashes} times at the same step"
         return f"Its process died {crashes} times at the same step, or its sandbox was lost there"
     return f"Its worker died {worker_deaths} times at the same step" if worker_deaths >= MAX_WORKER_DEATHS else ""
 

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from app.agent.base import Assignment, AssignmentAim, Runner, RunnerEnding, Submission
-from app.core.errors import ExitCode
+from app.core.errors import AgentFixError, ExitCode, PublicationError
 from app.core.examples import JudgedExample, PlanExamples
 from app.core.job import Job, JobResult, Journal, Progress, QuestionAnswers, WaitingForUser
 from app.core.model_usage import Totals
@@ -100,6 +100,8 @@ class JobServices:
     answer: Answerer
     learn: LearnStep
     count_changed_lines: Callable[[Patch], int]
+    keep: Callable[[JobResult], Awaitable[None]]
+    """Stores a verified result that is about to be published, so that it outlives whatever goes wrong then."""
     keep_diff: Callable[[Patch], str]
     """Keeps a change for people, whatever becomes of it; returns the digest among the job's blobs."""
     order_rest: OrderRest
@@ -261,12 +263,21 @@ async def _work(
     if chosen.is_publishable:
         result = await _with_rest(services, result, chosen.verified[-1], await prepared.base.result())
         services.progress.report("state", "publishing")
-        publish = partial(services.publish, chosen.verified[-1].patch, result.summary)
+        await services.keep(result.model_copy(update={"exit_status": "publishing"}))
+        publish = partial(_publish, services, chosen.verified[-1].patch, result.summary)
         published = await journal.step("publish", PublishedChange, publish)
         learned = await services.learn(chosen.verified[-1], chosen.submission)
         notes = (*result.notes, *filter(None, (learned,)))
         result = result.model_copy(update={**dict(published), "notes": notes})
     return result
+
+
+async def _publish(services: JobServices, patch: Patch, summary: str) -> PublishedChange:
+    """Whatever goes wrong here may be repaired and tried again, so the journal never keeps it as the step's outcome."""
+    try:
+        return await services.publish(patch, summary)
+    except AgentFixError as error:
+        raise PublicationError(error.message, code=error.code, hint=error.hint) from error
 
 
 async def _with_rest(

@@ -2,12 +2,12 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
 from app.core.errors import ExitCode, RepositoryError
-from app.core.patch import FileChange, FileStat, TreeEntry
+from app.core.patch import LINK, FileChange, FileStat, Tree, TreeEntry
 
 GITLINK = "160000"
 NULL_OID = "0" * 40
@@ -188,11 +188,50 @@ def index_info(changes: Iterable[FileChange], blobs: Mapping[str, str]) -> bytes
     return b"".join(line + path_bytes(change.path) + b"\0" for line, change in zip(lines, ordered, strict=True))
 
 
+def refused_changes(changes: Sequence[FileChange], tree: Tree) -> dict[str, str]:
+    """The paths of a patch that cannot be committed on this tree, with the reasons.
+
+    Whatever accepts a patch asks this, and so does the commit.
+    """
+    submodules = tree.gitlinks()
+    above = {directory: submodule for submodule in submodules for directory in _directories(submodule)}
+    refused = {}
+    for change in changes:
+        inside = next((each for each in (change.path, *_directories(change.path)) if each in submodules), None)
+        inside = inside or above.get(change.path)
+        if reason := unsafe_change(change):
+            refused[change.path] = reason
+        elif inside:
+            refused[change.path] = f"{shown_path(inside)} is a submodule, whose files are in another repository"
+    return refused | _conflicting(changes, tree)
+
+
+def _conflicting(changes: Sequence[FileChange], tree: Tree) -> dict[str, str]:
+    """New paths that are a file on one side and a directory on the other."""
+    known = tree.entries()
+    added = {change.path for change in changes if not change.deleted and change.path not in known}
+    if not added:
+        return {}
+    kept = (known.keys() - {change.path for change in changes if change.deleted}) | added
+    files = {path: each for path in added for each in _directories(path) if each in kept}
+    folders = {each for path in kept for each in _directories(path)} & added
+    reason = "it is a file, and a directory of other files"
+    return {path: f"{shown_path(file)} is a file" for path, file in files.items()} | dict.fromkeys(folders, reason)
+
+
+def _directories(path: str) -> Iterator[str]:
+    """The directories above a path, nearest first, without the root."""
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
+_SETTINGS_OF_GIT = re.compile(r"\.(?:gitmodules|gitattributes|gitignore|mailmap)|gitmod~[1-4]|gi7eb[0-9a-f]~\d")
+
+
 def unsafe_change(change: FileChange) -> str:
     """Why git must never get this change, or an empty text if it may."""
-    name = change.path.rpartition("/")[2].casefold()
-    if change.mode == "120000" and name in {".gitmodules", ".gitattributes", ".gitignore", ".mailmap"}:
-        return f"a symbolic link named {name}"
+    if change.mode == LINK and _SETTINGS_OF_GIT.fullmatch(_as_other_systems_read(change.path.rpartition("/")[2])):
+        return "a symbolic link in place of git's settings"
     return unsafe_path(change.path)
 
 
@@ -216,10 +255,14 @@ def unsafe_path(path: str) -> str:
 
 
 def _is_dot_git(component: str) -> bool:
+    return _as_other_systems_read(component) in {".git", "git~1"}
+
+
+def _as_other_systems_read(component: str) -> str:
+    """Without case, width, invisible characters, a stream's name, and dots and spaces at the end."""
     plain = unicodedata.normalize("NFKC", component)
     visible = "".join(char for char in plain if unicodedata.category(char) not in {"Cf", "Cc", "Mn"})
-    name = visible.casefold().partition(":")[0].rstrip(". ")
-    return name in {".git", "git~1"}
+    return visible.casefold().partition(":")[0].rstrip(". ")
 
 
 def unsafe_branch(name: str) -> str:

@@ -45,6 +45,7 @@ from app.repo.git_format import (
     parse_listing,
     parse_stat,
     path_text,
+    refused_changes,
     unsafe_change,
 )
 
@@ -149,6 +150,8 @@ class GitStore:
 
         The same arguments give the same id, on any machine.
         """
+        for path, reason in refused_changes(patch.changes, self.tree(patch.base)).items():
+            raise UnsafePathError(f"refusing to write {path!r}: {reason}")
         with self._index(patch.base) as env:
             self._update(patch.changes, env)
             tree = self._git("write-tree", env=env).decode("ascii").strip()

@@ -19,7 +19,7 @@ from app.core.errors import SandboxError
 from app.core.globs import has_too_many_stars
 from app.core.patch import FileChange, Mode, Patch, RefusedFile, Tree, TreeEntry
 from app.core.text import words
-from app.repo.git_format import path_bytes, path_text, shown_path
+from app.repo.git_format import path_bytes, path_text, refused_changes, shown_path
 from app.sandbox.base import BASE_LISTING, LIST_COMMAND, CompletedCommand, OnOutput, Sandbox
 
 LISTED_BYTES = 64 * 1024**2
@@ -495,6 +495,9 @@ async def export(sandbox: Sandbox, base: Baseline) -> Patch:
             refusals.append(RefusedFile(path=escaped(path), reason=problem))
         else:
             changes.append(FileChange(path=path, mode=mode_of(entry), content=None))
+    impossible = refused_changes(changes, base.tree)
+    refusals += (RefusedFile(path=escaped(path), reason=reason) for path, reason in impossible.items())
+    changes = [change for change in changes if change.path not in impossible]
     return Patch(
         base=base.tree.commit,
         changes=tuple(sorted(changes, key=lambda change: change.path)),

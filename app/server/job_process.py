@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -21,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.config.settings import Settings, process_environment, settings_from
 from app.core import failpoints, log
-from app.core.errors import AgentFixError, ExitCode, LostSandboxError, SandboxError
+from app.core.errors import AgentFixError, ExitCode, LostSandboxError, SandboxError, UnforeseenError
 from app.core.failpoints import failpoint
 from app.core.job import (
     STREAMED,
@@ -373,7 +374,7 @@ class JobProcess:
             store.enter(job, "paused", f"{error.message} {error.hint}".strip(), waiting_for=waiting_for)
         elif isinstance(error, LostSandboxError):  # some code may kill its sandboxes: that is counted
             self._queue.postpone(self.claim, f"{error.message} The job continues in a new sandbox.", RETRY_AFTER_FAULT)
-            self._queue.release(self.claim, crashed=True)
+            self._queue.release(self.claim, crashed=True, cause=error.message)
         elif error.final:
             store.enter(job, "error", f"{error.message} {error.hint}".strip())
         else:
@@ -568,7 +569,11 @@ def _work(server_context: ServerContext, claim: JobClaim, *, alone: bool = False
         return asyncio.run(JobProcess(server_context, claim, alone=alone).run())
     except Exception as error:
         logger.exception("job %s failed", claim.job)
-        return ExitCode.INTERRUPTED if is_unreachable(error) else ExitCode.INTERNAL
+        if is_unreachable(error):
+            return ExitCode.INTERRUPTED
+        with suppress(SQLAlchemyError):  # which may be what failed
+            server_context.queue.note_failure(claim, UnforeseenError.of(error).message)
+        return ExitCode.INTERNAL
 
 
 if __name__ == "__main__":

@@ -126,6 +126,7 @@ class World:
     earlier: tuple[str, ...] = ()
     sandbox: UnusedSandbox = field(default_factory=UnusedSandbox)
     published: list[Patch] = field(default_factory=list)
+    kept: list[JobResult] = field(default_factory=list)
     progress: ListProgress = field(default_factory=ListProgress)
     plans: list[Plan] = field(default_factory=list)
     said: list[UserMessage] = field(default_factory=list)
@@ -159,12 +160,16 @@ class World:
             answer=self.answer,
             learn=no_lessons,
             count_changed_lines=lambda _: 0,
+            keep=self.keep,
             keep_diff=lambda _: "",
             order_rest=no_rest,
             set_up=no_setup,
             notes=(),
             warnings=tuple,
         )
+
+    async def keep(self, result: JobResult) -> None:
+        self.kept.append(result)
 
     async def plan(self, journal: Journal, answers: Sequence[QuestionAnswers]) -> ProposedPlan:
         self.answered.append(tuple(said.text for answer in answers for said in answer.messages))

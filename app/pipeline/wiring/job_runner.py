@@ -308,6 +308,7 @@ class JobRunner:
             ask_reviewer=partial(self._ask_reviewer, verifier.judge),
             answer=self._answer,
             learn=self._learn,
+            keep=self._keep,
             keep_diff=self._keep_diff,
             count_changed_lines=partial(count_changed_lines, self.inputs.tree),
             order_rest=partial(self._order_rest, verifier),
@@ -443,11 +444,15 @@ class JobRunner:
     async def _answer(self, questions: tuple[str, ...], after: int) -> QuestionAnswers:
         return await self.approver.answer(self.plan, questions, after)
 
+    async def _keep(self, result: JobResult) -> None:
+        await asyncio.to_thread(self.inputs.store.store_result, self.inputs.job.id, result.model_dump(mode="json"))
+
     def _keep_diff(self, patch: Patch) -> str:
-        """Store the change for people; returns its digest, or an empty text if git rejects it."""
+        """Store the change for people; returns its digest, or an empty text if git rejects it, which is reported."""
         try:
             diff = self.inputs.mirror.patch_diff(patch, base=self.publisher.diff_base())
-        except GitError:
+        except GitError as error:
+            self.progress.report("warning", f"git cannot show this change: {error}")
             return ""
         return self.blobs.put(diff) if diff else ""
 
