@@ -289,14 +289,14 @@ class LocalRun:
         known = JobResult.read(row.result if row else None)
         if row is None:
             return error
-        if known is not None and known.is_unpublished:
+        if known is not None and known.unpublished:
             error = AgentFixError(
                 f"The change passed verification, but could not be published: {error.message}",
                 code=error.code,
                 hint=f"{error.hint} {KEPT}".strip(),
             )
         if not row.final:
-            await self._release(error, known if known and known.is_unpublished else None)
+            await self._release(error, known if known and known.unpublished else None)
         return error
 
     async def _make_sure(self, state: JobState) -> None:
@@ -398,7 +398,7 @@ class LocalRun:
         if state == "paused":
             row = store.get(job)
             known = JobResult.read(row.result if row else None) or JobResult(exit_status=state)
-            keeps = known.diff and not known.is_unpublished and error.code != ExitCode.LIMIT_REACHED
+            keeps = known.diff and not known.unpublished and error.code != ExitCode.LIMIT_REACHED
             update = {"error_code": error.code, "reason": known.reason if keeps else error.message}
             store.store_result(job, known.model_copy(update=update).model_dump(mode="json"))
         store.enter(job, state, error.message)

@@ -315,6 +315,8 @@ class JobResult(Record):
     """Digest of a RestOrder in the job's blobs, if the rest of a long suite is run after publication."""
     diff: str = ""
     """Digest of the change as a diff for `git apply`, in the job's blobs; set whatever the outcome."""
+    unpublished: bool = False
+    """True if the change passed verification and only its publication is missing, which can be repeated for nothing."""
     compare: str = ""
     """Where a person can open a pull request from the pushed branch, if we could not."""
     usage: Totals = Totals()
@@ -346,11 +348,6 @@ class JobResult(Record):
     def rest_pending(self) -> bool:
         """True while the rest of a long suite is still to be run."""
         return self.rest is not None and self.rest.state == "pending"
-
-    @property
-    def is_unpublished(self) -> bool:
-        """True for a verified change whose publication has begun and not ended."""
-        return self.exit_status == "publishing" and not self.branch
 
     def with_rest_state(self, state: RestState, reason: str) -> "JobResult":
         """The result with the rest of the suite in this state, if it had not ended."""

@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
 from app.core.failpoints import failpoint
-from app.core.job import FINAL, WAITING, Job, JobState
+from app.core.job import FINAL, WAITING, Job, JobResult, JobState
 from app.core.model_usage import DOLLAR, MicroUSD, usd
 from app.jobs.context import JobContext, paid_by
 from app.jobs.status import (
@@ -33,7 +33,7 @@ from app.jobs.status import (
     rest_waits,
     waits_for_worker,
 )
-from app.jobs.tables import adopt_effects, job_contexts, jobs, verdict_of, writing
+from app.jobs.tables import adopt_effects, job_contexts, jobs, request_branch_again, verdict_of, writing
 from app.jobs.trigger_log import JobMessage, Trigger, insert_message, insert_trigger, is_decided
 from app.llm.errors import DayBudgetError
 from app.llm.sql_ledger import calls
@@ -57,6 +57,7 @@ RECHECK_BUDGET_AFTER = timedelta(minutes=1)
 BATCH, MAX_BATCHES = 100, 10
 """A claim looks at up to MAX_BATCHES x BATCH jobs; it postpones each one that it skips."""
 STOPPED = "It was stopped."
+_NOT_PUBLISHED: Final = ("error", "no_access")
 _NO_FAILURES: Final = {"crashes": 0, "worker_deaths": 0, "error_pause_seconds": 0.0}
 _ONE_CLAIM_AT_A_TIME = 0x61676E74
 """An advisory lock on Postgres; SQLite has one writer anyway."""
@@ -417,6 +418,38 @@ class JobQueue:
         except IntegrityError:
             return False
         failpoint("job.resumed")
+        return True
+
+    def publish_again(self, job_id: str, *, trigger: Trigger | None = None, outcome: str = "") -> bool:
+        """Publish the verified change of a job that ended while it was published; no finished step is repeated.
+
+        False, and nothing is stored, if there is no such change, if its issue has another active job by now, or if the
+        trigger was already decided.
+        """
+        now = self._clock()
+        try:
+            with writing(self.engine) as db:
+                if trigger is not None and is_decided(db, trigger.key):
+                    return False
+                columns = (jobs.c.key, jobs.c.result, jobs.c.epoch, job_contexts.c.handed_over)
+                mine = (jobs.c.id == job_id, jobs.c.state.in_(_NOT_PUBLISHED), jobs.c.stop_requested.is_(False))
+                row = db.execute(sa.select(*columns).select_from(BOTH).where(*mine)).first()
+                result = JobResult.read(row.result) if row is not None else None
+                if row is None or result is None or result.verification is None:
+                    return False
+                if not result.unpublished or (row.handed_over and not request_branch_again(db, job_id, now)):
+                    return False
+                wanted = {"reason": " ".join(result.verification.reasons), "hint": "", "error_code": None}
+                values: dict[str, Any] = {"state": "publishing", "reason": "", "reported": False, "updated_at": now}
+                values["result"] = result.model_copy(update=wanted).model_dump(mode="json")
+                db.execute(jobs.update().where(jobs.c.id == job_id).values(values))
+                if trigger is not None:
+                    insert_trigger(db, trigger, outcome, job_id)
+                context = job_contexts.update().where(job_contexts.c.job == job_id)
+                db.execute(context.values(active_key=row.key, due=0.0, waiting_for="", **_NO_FAILURES))
+        except IntegrityError:
+            return False
+        failpoint("job.published_again")
         return True
 
     def end(self, job_id: str, state: JobState, reason: str) -> bool:

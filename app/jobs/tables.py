@@ -498,6 +498,14 @@ def adopt_effects(db: Connection, job: str, epoch: int, *, branches: bool) -> in
     return db.execute(mine.values(epoch=epoch)).rowcount
 
 
+def request_branch_again(db: Connection, job: str, now: datetime) -> bool:
+    """Make a job's failed branch due again; False if it has none."""
+    ofbranch = sa.or_(*(effects.c.key.startswith(f"{job}/{kind}/", autoescape=True) for kind in _BRANCHES))
+    failed = effects.update().where(effects.c.job == job, effects.c.state == "failed", ofbranch)
+    values = {"state": "wanted", "due": now.timestamp(), "attempts": 0, "owner": "", "reason": "", "error": None}
+    return db.execute(failed.values(values)).rowcount > 0
+
+
 DatabaseError = SQLAlchemyError
 """What is raised if a database does not answer; its text may show the password."""
 

@@ -263,7 +263,7 @@ async def _work(
     if chosen.is_publishable:
         result = await _with_rest(services, result, chosen.verified[-1], await prepared.base.result())
         services.progress.report("state", "publishing")
-        await services.keep(result.model_copy(update={"exit_status": "publishing"}))
+        await services.keep(result.model_copy(update={"exit_status": "publishing", "unpublished": True}))
         publish = partial(_publish, services, chosen.verified[-1].patch, result.summary)
         published = await journal.step("publish", PublishedChange, publish)
         learned = await services.learn(chosen.verified[-1], chosen.submission)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter
 
-from app.core.errors import AgentFixError
+from app.core.errors import AgentFixError, UnforeseenError
 from app.core.job import JobState
 from app.core.patch import Patch
 from app.core.record import Record, StrictRecord
@@ -296,7 +296,7 @@ def after_failure(error: AgentFixError, attempts: int, now: datetime) -> NextAtt
     """When to try again, or never; waiting for a rate limit does not count as an attempt."""
     if isinstance(error, RateLimited):
         return NextAttempt("wanted", max(error.until, now), attempts - 1)
-    if error.final or attempts >= MAX_TRIES:
+    if error.final or attempts >= (MAX_DEATHS if isinstance(error, UnforeseenError) else MAX_TRIES):
         return NextAttempt("failed", now, attempts)
     return NextAttempt("wanted", now + pause_after(attempts), attempts)
 

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.core.errors import AgentFixError
+from app.core.errors import AgentFixError, UnforeseenError
 from app.core.failpoints import failpoint
 from app.core.job import PUBLISHED, JobResult, JobState
 from app.core.task import IssueRef
@@ -154,24 +154,28 @@ class Publisher(Generic[F]):
         return claim
 
     async def _carry_out(self, claim: EffectClaim) -> None:
-        try:
-            if isinstance(claim.effect, SendNotification):
-                receipt = await self._notify(claim, claim.effect)
-            else:
-                forge = await self._open_forge(claim.issue_ref)
-                granted = await self._grant(claim, forge)
-                try:
-                    receipt = await carry_out(forge, claim.job, granted)
-                except WorkflowsMoved:
-                    if not await self._amend_with_newest_base(claim, forge, granted):
-                        raise
-                    return
-        except AgentFixError as error:
-            await self._store(partial(self._outbox.failed, claim, error))
+        (receipt,) = await asyncio.gather(self._receipt(claim), return_exceptions=True)
+        if receipt is None:
+            return
+        if isinstance(receipt, BaseException):
+            await self._store(partial(self._outbox.failed, claim, _told(claim, receipt)))
             return
         failpoint("effect.made")
         await self._store(partial(self._outbox.done, claim, receipt))
         failpoint("receipt.written")
+
+    async def _receipt(self, claim: EffectClaim) -> Receipt | None:
+        """None if the effect was changed instead, and is due again."""
+        if isinstance(claim.effect, SendNotification):
+            return await self._notify(claim, claim.effect)
+        forge = await self._open_forge(claim.issue_ref)
+        granted = await self._grant(claim, forge)
+        try:
+            return await carry_out(forge, claim.job, granted)
+        except WorkflowsMoved:
+            if not await self._amend_with_newest_base(claim, forge, granted):
+                raise
+            return None
 
     async def _store(self, outcome: Callable[[], object]) -> None:
         """Store an outcome. One that the database does not take for now is kept: its lease is long."""
@@ -201,6 +205,16 @@ class Publisher(Generic[F]):
         await self._store(partial(self._outbox.amend, claim, requested.model_copy(update={"onto": tip})))
         failpoint("effect.amended")
         return True
+
+
+def _told(claim: EffectClaim, error: BaseException) -> AgentFixError:
+    """The error as it is stored. Raises it if it says nothing about the effect: the database is away, or a stop."""
+    if isinstance(error, AgentFixError):
+        return error
+    if isinstance(error, SQLAlchemyError) or not isinstance(error, Exception):
+        raise error
+    logger.error("%s failed", claim.key, exc_info=error)
+    return UnforeseenError.of(error)
 
 
 PAUSE = 60.0
@@ -323,7 +337,9 @@ class JobFinalizer:
                 result, receipt = JobResult.model_validate(each.row.result), branch.receipt or Receipt()
                 base_ref = each.job_context.base_ref
                 notes = (merge_note(base_ref, receipt.onto, result.commit),) if receipt.onto else ()
-                update = {"url": receipt.url, "branch": receipt.branch or result.branch}
+                pushed = receipt.branch or result.branch or each.job.branch
+                update = {"url": receipt.url, "branch": pushed, "compare": "", "unpublished": False}
+                update["exit_status"] = "pr_updated" if isinstance(branch.effect, PushCommits) else "pr_opened"
                 return result.model_copy(update={**update, "notes": (*result.notes, *notes)})
             case "failed":
                 return _unpublished(each, branch.error or PublishRefused(branch.reason), branch.pushed)
@@ -368,7 +384,8 @@ def _unpublished(each: JobWithContext, error: AgentFixError, pushed: Mapping[str
         state = "no_access"
     result = JobResult.model_validate(each.row.result) if each.row.result else JobResult(exit_status=state)
     update = {"exit_status": state, "reason": error.message, "hint": error.hint, "error_code": error.code}
-    return result.model_copy(update={**update, "branch": "", "compare": "", **(pushed or {})})
+    update |= {"branch": "", "compare": "", "unpublished": not isinstance(error, PublishRefused)}
+    return result.model_copy(update={**update, **(pushed or {})})
 
 
 def _follow_up_section(each: JobWithContext, result: JobResult) -> AddFollowUpSection | None:

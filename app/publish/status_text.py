@@ -117,6 +117,7 @@ KEPT_ON_SERVER: Final = (
     "The change was saved. View it with `agent-fix jobs show {job} --patch` on the server, or on the dashboard."
 )
 KEPT_IN_RECORD: Final = "The change was saved as `change.patch` in the workflow run's artifact `agent-fix-{job}`."
+PUBLISH_AGAIN: Final = "`/agent retry` publishes it, without a model call; with instructions it starts again."
 NOT_KEPT: Final = "The change was not saved, because the Action's input `record` is `false`."
 """Where people find an unpublished change, depending on where the job ran."""
 
@@ -279,6 +280,8 @@ def unpublished_work(job: str, state: JobState, result: JobResult, kept: str) ->
         yield f"The change is on the branch {code_span(result.branch)}. [Open a pull request for it]({result.compare})."
     if result.diff and state in (FINAL | {"paused"}) - _PUBLISHED_OR_NOTHING - {"stopped"}:
         yield kept.format(job=job)
+        if result.unpublished and kept == KEPT_ON_SERVER:
+            yield PUBLISH_AGAIN
 
 
 def _published(view: StatusView, result: JobResult, level: DetailLevel) -> Iterator[str]:

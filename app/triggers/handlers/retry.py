@@ -1,6 +1,12 @@
-"""`retry`: start again from scratch; and `allow`: do so with a protected path that this job may change."""
+"""`retry`: publish what could not be published, or start again from scratch.
+
+`allow`: start again with a protected path that this job may change.
+"""
+
+import asyncio
 
 from app.config.repository import RepoConfig
+from app.triggers.commands import CommandOptions
 from app.triggers.decisions import EventFacts, Reply
 from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome, early_draft, when_idle
 from app.triggers.handlers.ci import start_ci
@@ -10,7 +16,22 @@ from app.verify.gates.paths import is_configured
 
 
 async def _retry(call: CommandCall) -> Outcome:
-    return early_draft(call.context) or await _restart(call)
+    return early_draft(call.context) or await asyncio.to_thread(_publish_again, call) or await _restart(call)
+
+
+def _publish_again(call: CommandCall) -> Outcome:
+    """Publish the verified change of a job that failed only then, for nothing; empty if there is none. Blocking.
+
+    Instructions and options ask for other work.
+    """
+    former, request, trigger = call.context.facts.job, call.request, call.context.trigger
+    if former is None or request.text or request.options != CommandOptions() or call.context.promised_job:
+        return ""
+    outcome = f"publish {former.job.id}"
+    if call.stores.queue.publish_again(former.job.id, trigger=trigger, outcome=outcome):
+        call.acknowledge()
+        return outcome
+    return "decided before" if call.stores.triggers.decided(trigger.key) else ""
 
 
 async def _restart(call: CommandCall) -> Outcome:

@@ -106,7 +106,7 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-async def test_what_leaves_a_work_tree_is_committed_as_it_is(work_tree: WorkTree, case: str) -> None:
+async def test_changes_that_leave_a_work_tree_are_committed_as_they_are(work_tree: WorkTree, case: str) -> None:
     await shell(work_tree.sandbox, ACCEPTED[case])
     patch = await export(work_tree.sandbox, work_tree.base)
     assert patch.changes

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from app.config.repository import RepoConfig
-from app.publish.effects import MAX_BODY, AnswerReviewThread
-from app.publish.publisher import STOPPED
+from app.publish.effects import MAX_BODY, AnswerReviewThread, Effect
+from app.publish.publisher import STOPPED, Publisher
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault
 from tests.support.github.world import Issue, Pull
@@ -471,3 +471,43 @@ async def test_a_crash_before_the_final_state_adds_the_same_effects(
     assert kinds.count("labels_and_review") == 1
     assert not [each for each in harness.outbox.of(made.id) if isinstance(each.effect, AnswerReviewThread)]
     assert harness.ended(made.id)[0] == "pr_opened"
+
+
+async def test_a_change_that_github_refused_is_published_later_without_other_work(
+    harness: PublisherHarness, fake_github: FakeGitHubSetup
+) -> None:
+    made = await harness.admit()
+    fake_github.repo.protect(made.branch)
+    await harness.work(made)
+    await finish(harness)
+    state, result = harness.ended(made.id)
+    assert (state, bool(result.diff)) == ("error", True)
+    assert "The change was saved" in harness.comments()[0]
+    assert "`/agent retry` publishes it" in harness.comments()[0]
+    fake_github.repo.protect("another")
+    assert harness.queue.publish_again(made.id)
+    assert not harness.queue.publish_again(made.id), "it is being published"
+    await finish(harness)
+    state, result = harness.ended(made.id)
+    assert state == result.exit_status == "pr_opened"
+    assert result.url.endswith(f"/pull/{fake_github.repo.pulls[0].number}")
+    assert (result.branch, result.hint, result.error_code) == (made.branch, "", None)
+    assert not harness.queue.publish_again(made.id), "it is published"
+
+
+async def test_an_error_of_our_own_is_told_after_some_tries(
+    harness: PublisherHarness, fake_github: FakeGitHubSetup
+) -> None:
+    async def grant(*_: object) -> Effect:
+        raise KeyError("a bug")
+
+    harness.publisher = Publisher(harness.outbox, harness.open, grant, "p1")
+    made = await harness.admit()
+    await harness.work(made)
+    for _ in range(12):
+        await harness.everything()
+        fake_github.world.tick(130)
+    state, result = harness.ended(made.id)
+    assert state == "error"
+    assert "KeyError: 'a bug'" in result.reason
+    assert result.diff

@@ -20,10 +20,12 @@ from app.cli.demo import demo_files
 from app.config.settings import settings_from
 from app.core.errors import ExitCode, OutputError
 from app.core.issue_file import read_issue
-from app.core.job import Job
+from app.core.job import Job, JobResult
 from app.core.lessons import LessonDraft
 from app.core.patch import Patch
 from app.core.processes import this_process
+from app.core.task import Person
+from app.jobs.context import JobContext
 from app.jobs.queue import JobClaim
 from app.jobs.store import JobBlobs, JobRow
 from app.jobs.tables import effects
@@ -68,14 +70,14 @@ class Site:
         }
         self.repository = make_repository(place_of / "sample", files)
 
-    def admit(self, **changes: Any) -> Job:
+    def admit(self, *, where: JobContext | None = None, **changes: Any) -> Job:
         mirror = self.server_context.mirror(issue_ref().repository)
         mirror.ensure()
         base = mirror.fetch(self.repository, "HEAD")
         task = job("x").task.model_copy(update={"base": base, "issue": read_issue(SAMPLE / "issue.md")})
         values = {"task": task, "model": f"recorded/{SAMPLE / 'recorded.jsonl'}", **changes}
         made = job("job1", **values)
-        self.server_context.queue.admit(made, job_context(), trigger("k"), ready=True)
+        self.server_context.queue.admit(made, where or job_context(), trigger("k"), ready=True)
         return made
 
     def with_variables(self, **variables: str) -> "Site":
@@ -193,6 +195,23 @@ def test_limit_is_what_ended_the_job_if_its_change_cannot_be_read(tmp_path: Path
     assert (site.row().state, site.row().reason, site.row().result) == ("paused", "Nothing is left.", None)
     store = site.server_context.job_store()
     assert any("could not be stored" in line.text for line in store.progress_since("job1"))
+
+
+async def test_an_error_while_publishing_is_told_with_its_cause_and_the_change_is_kept(tmp_path: Path) -> None:
+    """Git refuses a commit whose author has no name."""
+    site = Site(tmp_path)
+    site.admit(where=job_context(author=Person(name="", email="")))
+    async with site.working():
+        row = await site.until(lambda row: row.state == "error")
+    assert "GitError: git commit-tree failed" in row.reason
+    assert "3 times at the same step" in row.reason
+    result = JobResult.read(row.result)
+    assert result is not None
+    assert result.unpublished
+    assert b"duebook" in JobBlobs(site.server_context.engine, "job1").get(result.diff)
+    with site.server_context.engine.connect() as db:
+        sent = db.execute(sa.text("SELECT call, count(*) FROM calls GROUP BY call HAVING count(*) > 1")).all()
+    assert sent == [], "no answer is bought twice"
 
 
 @pytest.mark.parametrize("point", ["turn.2.answer.done", "verify.1.done", "publish.wanted", "finished"])

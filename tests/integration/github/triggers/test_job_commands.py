@@ -11,6 +11,7 @@ from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.status import WaitingFor
 from tests.support.event_harness import EventHarness, event_harness
 from tests.support.github.world import Comment
+from tests.support.pull_requests import verification
 
 PLAN = Plan(summary="Round half up.", steps=("Add a test", "Round"))
 
@@ -439,3 +440,26 @@ async def test_a_crash_between_posting_and_recording_posts_once(harness: EventHa
     await harness.hooks.commented(harness.repo, harness.fake_github.installation, harness.owner, harness.issue, comment)
     await harness.wait_until_handled()
     assert (len(harness.said()), harness.job.row.state) == (1, "queued")
+
+
+async def unpublished(harness: EventHarness) -> None:
+    """The harness's job, as it ends if its verified change could not be published."""
+    await harness.labels()
+    kept = JobResult(exit_status="publishing", unpublished=True, verification=verification(), diff="digest")
+    harness.stores.job_store().store_result(harness.job.job.id, kept.model_dump(mode="json"))
+    harness.put("error", reason="agent-fix failed (GitError: git commit-tree failed).")
+
+
+async def test_a_retry_publishes_a_verified_change_that_is_not_published_yet(harness: EventHarness) -> None:
+    await unpublished(harness)
+    await harness.says("/agent retry")
+    (job,) = harness.jobs()
+    assert job.row.state == "publishing"
+    assert harness.answers() == []
+
+
+@pytest.mark.parametrize("command", ["/agent retry and add a test", "/agent retry --model openai/other"])
+async def test_a_retry_with_other_wishes_starts_again(harness: EventHarness, command: str) -> None:
+    await unpublished(harness)
+    await harness.says(command)
+    assert len(harness.jobs()) == 2
