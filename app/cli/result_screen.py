@@ -19,6 +19,7 @@ from app.llm.ledger import price
 from app.publish.markdown import duration
 from app.publish.pull_request_text import describe_attempts
 from app.publish.result_view import ResultView, about_rest, view_of
+from app.verify.ending import failed_run
 
 COMMAND = "agent-fix"
 
@@ -89,8 +90,9 @@ def result_screen(order: LocalJob, result: JobResult) -> Iterator[Line]:
     verdict = result.verification.verdict if result.verification else ""
     words = WORDS[local_condition(order.job, result.exit_status)]
     headline, style = verdict or words.name, _VERDICT_STYLE.get(verdict, BAD if words.kind == "failed" else BOLD)
-    if verdict and not result.branch and result.exit_status in {"paused", "error"}:
-        headline, style = f"{verdict}, not published", BAD
+    if verdict and result.exit_status in {"paused", "error", "limit_reached"}:
+        last = f"{words.name}; the last submission was {verdict}"
+        headline, style = f"{verdict}, not published" if result.unpublished else last, BAD
     yield Line("")
     reason, *output = result.reason.splitlines() or [""]
     yield from _wrapped(headline, reason, width, style)
@@ -102,6 +104,9 @@ def result_screen(order: LocalJob, result: JobResult) -> Iterator[Line]:
         if rest := about_rest(result.rest):
             yield from _wrapped("         ", rest, width, "")
         yield from (Line(_cut(f"         {text}", width), "33") for text in finding_lines(view))
+        run = failed_run(result.verification) if verdict == "broken" else None
+        tail = run.excerpt.splitlines()[-OUTPUT_LINES:] if run is not None and not output else []
+        yield from (Line(_cut(f"  | {text}", width)) for text in tail)
     for attempt in result.attempts:
         yield Line(_cut(f"  attempt {attempt.number}  {one_line(describe_attempts(attempt))}", width))
     if result.exit_status == "no_change" and result.summary:

@@ -309,7 +309,7 @@ class LocalRun:
         except AgentFixError as error:
             if self.order.resumed:
                 if state in WORKED_ON:  # it was interrupted, and this is why it cannot continue
-                    self._enter("paused", error)
+                    self._enter("paused", error, error.message)
                 store.release(job)
             else:
                 store.forget(job)
@@ -368,28 +368,29 @@ class LocalRun:
         job, store = self.order.job, self.local_context.store
         state = error.state if isinstance(error, WaitingForUser) else "paused"
         limited = error.code == ExitCode.LIMIT_REACHED
+        so_far = partial(self.runner.so_far, error.message, state, at_limit=limited)
+        found = verified if verified is not None else await asyncio.to_thread(so_far)
+        reason = error.message if verified else found.reason
+        if verified is None and (found.diff or found.verification):
+            store.store_result(job.id, found.model_copy(update={"error_code": error.code}).model_dump(mode="json"))
         update = {
             "exit_status": "limit_reached" if limited else state,
-            "reason": error.message,
+            "reason": reason,
             "hint": error.hint,
             "plan": None if state == "awaiting_approval" else self.runner.plan,  # people may have edited its file
             "error_code": error.code,
             "usage": self.runner.job_models.ledger.totals(),
             "trajectory": self.runner.keep_trajectory(),
         }
-        partly = (verified or JobResult(exit_status=state, model=job.model)).model_copy(update=update)
-        if limited and verified is None:
-            partly = partly.model_copy(update={"diff": await asyncio.to_thread(self.runner.keep_last_diff)})
-        if partly.diff and verified is None:
-            store.store_result(job.id, partly.model_copy(update={"exit_status": state}).model_dump(mode="json"))
-        self._enter(state, error)
+        partly = found.model_copy(update=update)
+        self._enter(state, error, reason)
         store.release(job.id)
         try:
             await self._show(partly)
         except OutputError as unwritable:
             self.terminal.report("warning", f"{unwritable.message} {unwritable.hint}")
 
-    def _enter(self, state: JobState, error: AgentFixError) -> None:
+    def _enter(self, state: JobState, error: AgentFixError, reason: str) -> None:
         """Set the job's state. A paused job's result gets the error's exit code and reason.
 
         A change that a limit cut short keeps that limit's reason, whatever pauses the job later.
@@ -398,10 +399,10 @@ class LocalRun:
         if state == "paused":
             row = store.get(job)
             known = JobResult.read(row.result if row else None) or JobResult(exit_status=state)
-            keeps = known.diff and not known.unpublished and error.code != ExitCode.LIMIT_REACHED
-            update = {"error_code": error.code, "reason": known.reason if keeps else error.message}
+            keeps = (known.diff or known.verification) and not known.unpublished
+            update = {"error_code": error.code, "reason": known.reason if keeps else reason}
             store.store_result(job, known.model_copy(update=update).model_dump(mode="json"))
-        store.enter(job, state, error.message)
+        store.enter(job, state, reason)
 
     async def _report(self, result: JobResult) -> ExitCode:
         failpoint("report.begun")

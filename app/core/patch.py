@@ -91,3 +91,10 @@ class FileStat(Record):
     added: int | None = None
     deleted: int | None = None
     old_path: str = ""
+
+
+class KeptChange(Record):
+    """A change that is kept for people: the digest of its diff, which is among the job's blobs, and its files."""
+
+    diff: str = ""
+    changes: tuple[FileStat, ...] = ()

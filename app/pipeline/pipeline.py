@@ -16,7 +16,7 @@ from app.core.errors import AgentFixError, ExitCode, PublicationError
 from app.core.examples import JudgedExample, PlanExamples
 from app.core.job import Job, JobResult, Journal, Progress, QuestionAnswers, WaitingForUser
 from app.core.model_usage import Totals
-from app.core.patch import FileStat, Patch
+from app.core.patch import FileStat, KeptChange, Patch
 from app.core.plan import Plan, render_plan, with_origin
 from app.core.record import Record
 from app.core.task import STRUCTURAL
@@ -41,6 +41,7 @@ from app.pipeline.submission_verification import (
     VerifierPort,
 )
 from app.sandbox.base import Sandbox
+from app.verify.ending import why_it_ended
 
 
 class PublishedChange(Record):
@@ -102,8 +103,10 @@ class JobServices:
     count_changed_lines: Callable[[Patch], int]
     keep: Callable[[JobResult], Awaitable[None]]
     """Stores a verified result that is about to be published, so that it outlives whatever goes wrong then."""
-    keep_diff: Callable[[Patch], str]
-    """Keeps a change for people, whatever becomes of it; returns the digest among the job's blobs."""
+    verified: Callable[[VerifiedPatch], None]
+    """Called with the facts of each submission, so that they outlive whatever ends the job."""
+    keep_diff: Callable[[Patch], KeptChange]
+    """Keeps a change for people, whatever becomes of it."""
     order_rest: OrderRest
     set_up: Callable[[], Awaitable[None]]
     """Returns once the repository's set-up is known to be possible; raises SetupError if it is not."""
@@ -258,8 +261,8 @@ async def _work(
     chosen = best(outcomes)
     result = chosen.result if job.attempts == 1 else _with_attempts(chosen, outcomes, services)
     if chosen.verified and not result.diff:
-        diff = await asyncio.to_thread(services.keep_diff, chosen.verified[-1].patch)
-        result = result.model_copy(update={"diff": diff})
+        kept = await asyncio.to_thread(services.keep_diff, chosen.verified[-1].patch)
+        result = result.model_copy(update=dict(kept))
     if chosen.is_publishable:
         result = await _with_rest(services, result, chosen.verified[-1], await prepared.base.result())
         services.progress.report("state", "publishing")
@@ -309,6 +312,7 @@ async def _attempt(
             ask_reviewer=services.ask_reviewer,
             key_prefix=attempt.prefix,
             earlier_submissions=attempt.submissions,
+            verified=services.verified,
         )
         assignment = services.assignment(prepared.plan, prepared.examples, prepared.answers)
         shown = prepared.examples is not None and bool(prepared.examples.examples)
@@ -320,8 +324,8 @@ async def _attempt(
     if ending.exit_status == "limit_reached":
         if attempt.pauses_at_limit:
             raise WaitingForUser("paused", ending.reason, code=ExitCode.LIMIT_REACHED, hint=_CONTINUE)
-        diff = await asyncio.to_thread(lambda: services.keep_diff(runner.last_change()))
-        result = result.model_copy(update={"diff": diff})
+        kept = await asyncio.to_thread(lambda: services.keep_diff(runner.last_change()))
+        result = result.model_copy(update=dict(kept))
     await sandbox.destroy()
     verified = tuple(submission_verifier.verified)
     last = verified[-1] if verified else None
@@ -363,16 +367,17 @@ def _final_result(result: JobResult, ending: RunnerEnding, last: VerifiedPatch |
     """The job's final state, from the agent's ending and the last verification."""
     verification = last.verification if last else None
     summary = ending.submission.summary if ending.submission else ""
-    update = {"verification": verification, "summary": summary, "turns": ending.turns, "reason": ending.reason}
+    update = {"verification": verification, "summary": summary, "turns": ending.turns}
+    update["reason"] = why_it_ended(ending.reason, verification)
     match ending.exit_status:
         case "limit_reached":
             update["exit_status"] = "limit_reached"
         case "submitted" if verification is not None:
             broken = verification.verdict == "broken"
             update["exit_status"] = "verification_failed" if broken else "pr_opened"
-            update["reason"] = " ".join(verification.reasons)
+            update["reason"] = why_it_ended("", verification)
         case "no_change":
-            update |= {"exit_status": "no_change", "summary": ending.claim}
+            update |= {"exit_status": "no_change", "summary": ending.claim, "reason": ending.reason}
         case _ if verification is not None and verification.verdict == "broken":
             update["exit_status"] = "verification_failed"
         case _:

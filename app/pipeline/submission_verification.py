@@ -56,11 +56,13 @@ class SubmissionVerifier:
         ask_reviewer: AskReviewer,
         key_prefix: str,
         earlier_submissions: int,
+        verified: Callable[[VerifiedPatch], None] = lambda _: None,
     ) -> None:
         """With `no_reproduction_expected`, a submission is not sent back for a reproduction: nothing can be red.
 
         `known` returns the facts about the base once they are known. `earlier_submissions` is the number of this job's
         submissions that were verified before. `key_prefix` is this attempt's, for the keys of model calls.
+        `verified` is called with each submission's facts.
         """
         self._verifier = verifier
         self._export = export
@@ -72,6 +74,7 @@ class SubmissionVerifier:
         self._key_prefix = key_prefix
         self._earlier_submissions = earlier_submissions
         self._review: Review | None = None
+        self._report = verified
         self.verified: list[VerifiedPatch] = []
         """Every submission's facts, in order."""
 
@@ -82,6 +85,7 @@ class SubmissionVerifier:
         found = await self._journal.step(name, VerifiedPatch, partial(self._verify, submission, before))
         found = await self._reviewed(found)
         self.verified.append(found)
+        self._report(found)
         verification = found.verification
         self._progress.report("verification", f"{verification.verdict}: {' '.join(verification.reasons)}")
         if is_acceptable(

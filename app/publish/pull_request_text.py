@@ -311,12 +311,13 @@ def opening_line(task: Task) -> str:
 
 def banner(facts: PullRequestContent) -> str:
     """The verdict in a sentence, why it is not better, and the most important numbers, in one box."""
-    view, changes = view_of(facts.verification), facts.result.changes
-    added, deleted = (sum(getattr(stat, name) or 0 for stat in changes) for name in ("added", "deleted"))
-    numbers = [*view.numbers, f"{count(len(changes), 'file')}, +{added:,} −{deleted:,} lines"]  # noqa: RUF001
+    view, numbers = view_of(facts.verification), []
+    if changes := facts.result.changes:
+        added, deleted = (sum(getattr(stat, name) or 0 for stat in changes) for name in ("added", "deleted"))
+        numbers.append(f"{count(len(changes), 'file')}, +{added:,} −{deleted:,} lines")  # noqa: RUF001
     why = inline(shortened(view.reasons[0], 18, 1)) if view.reasons and view.verdict != "proved" else ""
     first = f"**{view.verdict.capitalize()}.** {view.sentence} {why}".rstrip()
-    return alert(_ALERT[view.verdict], first, " · ".join(numbers))
+    return alert(_ALERT[view.verdict], first, " · ".join([*view.numbers, *numbers]))
 
 
 def _alerts(facts: PullRequestContent) -> Iterator[str]:

@@ -18,6 +18,7 @@ from app.core.plan import Plan, render_plan_file
 from app.core.redaction import find_secrets
 from app.core.state_words import WORDS, Condition, condition_of
 from app.core.text import clip, count
+from app.core.verification import Verification
 from app.github.base import CommentState, read_marker, up_to_marker
 from app.jobs.context import JobContext
 from app.jobs.status import WaitingFor
@@ -57,6 +58,7 @@ from app.publish.pull_request_text import (
 from app.publish.result_view import meaning, red_to_green
 from app.publish.verification_text import Caps, bullets, verification_section
 from app.repo.git_store import GitStore
+from app.verify.ending import failed_run
 
 _MARKS = ("<!-- agent-fix:plan -->", "<!-- /agent-fix:plan -->")
 _EMPTY_FIELD = re.compile(r"(?m)^(?:#.*|\w+: (?:\[\]|''))\n")
@@ -226,6 +228,7 @@ def _render(view: StatusView, level: DetailLevel, attempt: str = "") -> str:
     text = paragraphs(
         f"### {view.headline}",
         *_details_of_state(view, level),
+        _failed_output(view, view.result.verification) if view.result else "",
         *(unpublished_work(view.job.id, view.state, view.result, view.kept) if view.result else ()),
         _plan_details(view, level.caps),
         _recent_actions(view, level),
@@ -266,6 +269,17 @@ def _details_of_state(view: StatusView, level: DetailLevel) -> Iterator[str]:
         yield inline(clip(result.hint, 400))
     if view.draft and view.state in (FINAL | WAITING) - _PUBLISHED_OR_NOTHING:
         yield f"Draft (not verified yet): {view.draft}"
+
+
+MAX_OUTPUT = 1_500
+
+
+def _failed_output(view: StatusView, facts: Verification | None) -> str:
+    """The end of the output of what failed, folded; empty if nothing that was run failed."""
+    run = failed_run(facts) if facts and facts.verdict == "broken" and view.state in ATTEMPT_SHOWN else None
+    if run is None:
+        return ""
+    return details(f"Output of {code_span(clip(run.command, 120))}", fenced(run.excerpt[-MAX_OUTPUT:]))
 
 
 def unpublished_work(job: str, state: JobState, result: JobResult, kept: str) -> Iterator[str]:
@@ -592,8 +606,8 @@ def early_draft_effects(view: StatusView, draft: EffectStatus | None, *, posted:
         section = alert("IMPORTANT", _AT_WORK_TEXT)
         if over:
             what_now = _WHAT_NOW.get(view.state, "`/agent retry` on the issue starts again, in this draft.")
-            headline = f"**{view.headline}.** Nothing here was verified."
-            section = alert("WARNING", headline, inline(clip(view.reason, 400)), what_now)
+            headline = f"**{view.headline}.** This branch holds no change of the agent's."
+            section = alert("WARNING", headline, inline(clip(view.reason, 800)), what_now)
         yield UpdateDraftStatus(section=section, close=view.state == "no_change")
 
 

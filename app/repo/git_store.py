@@ -131,6 +131,11 @@ class GitStore:
             file.seek(0)
             return file.read(most), length
 
+    def patch_stat(self, patch: Patch, *, base: str = "") -> tuple[FileStat, ...]:
+        """The files that `patch_diff` shows."""
+        commit = self.commit(patch, message="A change\n", author=_AUTHOR, date=_ANY_DATE)
+        return self.diff_stat(base or patch.base, commit)
+
     def patch_diff(self, patch: Patch, *, base: str = "", context: int = 3) -> bytes:
         """The unified diff from the patch's own base, or from another commit of the store; includes binary files.
 

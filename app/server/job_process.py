@@ -359,19 +359,22 @@ class JobProcess:
     def release(self, error: AgentFixError, runner: JobRunner | None = None) -> None:
         """Set the job's state for its next owner: waiting for people, or postponed; at a limit, keep the change."""
         job, store = self.claim.job, self.store
-        if runner is not None and error.code == ExitCode.LIMIT_REACHED and (diff := runner.keep_last_diff()):
-            shown = JobResult(exit_status="paused", plan=runner.plan, model=runner.inputs.job.model, diff=diff)
-            store.store_result(job, shown.model_dump(mode="json"))
+        reason = error.message
+        if runner is not None and error.code == ExitCode.LIMIT_REACHED:
+            shown = runner.so_far(reason, "paused", at_limit=True)
+            reason = shown.reason
+            if shown.diff or shown.verification:
+                store.store_result(job, shown.model_dump(mode="json"))
         if self._is_rest():
             self._release_rest(error)
         elif isinstance(error, WaitingForUser):
-            store.enter(job, error.state, error.message)
+            store.enter(job, error.state, reason)
         elif isinstance(error, DayBudgetError):
             reason, pause = f"{error.message} {error.hint}", RETRY_AFTER_EMPTY_BUDGET
             self._queue.postpone(self.claim, reason, pause, waiting_for="daily_budget")
         elif is_for_people(error):
             waiting_for: WaitingFor = "money" if isinstance(error, BudgetError) else ""
-            store.enter(job, "paused", f"{error.message} {error.hint}".strip(), waiting_for=waiting_for)
+            store.enter(job, "paused", f"{reason} {error.hint}".strip(), waiting_for=waiting_for)
         elif isinstance(error, LostSandboxError):  # some code may kill its sandboxes: that is counted
             self._queue.postpone(self.claim, f"{error.message} The job continues in a new sandbox.", RETRY_AFTER_FAULT)
             self._queue.release(self.claim, crashed=True, cause=error.message)

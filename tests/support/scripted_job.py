@@ -10,7 +10,7 @@ from app.core.errors import ExitCode
 from app.core.examples import Example, JudgedExample, OutdatedTest, PlanExamples, Review
 from app.core.job import Budget, Job, JobResult, Journal, QuestionAnswers, UserMessage, WaitingForUser
 from app.core.model_usage import Totals
-from app.core.patch import FileChange, Patch
+from app.core.patch import FileChange, KeptChange, Patch
 from app.core.plan import Plan
 from app.core.task import Issue, Task
 from app.core.verification import (
@@ -161,7 +161,8 @@ class World:
             learn=no_lessons,
             count_changed_lines=lambda _: 0,
             keep=self.keep,
-            keep_diff=lambda _: "",
+            verified=lambda _: None,
+            keep_diff=lambda _: KeptChange(),
             order_rest=no_rest,
             set_up=no_setup,
             notes=(),

@@ -17,8 +17,18 @@ from app.config.settings import Settings
 from app.core.errors import AgentFixError
 from app.core.examples import Review
 from app.core.failpoints import failpoint
-from app.core.job import Job, JobResult, Journal, NoUserMessages, Progress, QuestionAnswers, UserMessages, waiting_for
-from app.core.patch import Patch
+from app.core.job import (
+    Job,
+    JobResult,
+    JobState,
+    Journal,
+    NoUserMessages,
+    Progress,
+    QuestionAnswers,
+    UserMessages,
+    waiting_for,
+)
+from app.core.patch import KeptChange, Patch
 from app.core.plan import Plan
 from app.core.text import head_and_tail, one_line
 from app.core.tracing import job_trace
@@ -52,6 +62,7 @@ from app.sandbox.base import Sandbox, SandboxSpec, SetupPlan
 from app.sandbox.setup.run_commands import is_note
 from app.sandbox.workspaces import AnotherAgent, Workspaces
 from app.verify.candidates import TrialLimits
+from app.verify.ending import why_it_ended
 from app.verify.examples.judge import ExampleJudge
 from app.verify.gates.candidate import count_changed_lines
 from app.verify.project import ProjectUnderTest, TimeLimits
@@ -71,6 +82,7 @@ _DIGESTS = re.compile(r"^index [0-9a-f]{40}.*\n", re.MULTILINE)
 """Lines of a diff that tell a reader nothing."""
 MIN_BUDGET = 200_000
 """Micro-dollars that a job needs to have a reviewer."""
+_NONE = KeptChange()
 
 
 def make_budgeted_models(
@@ -182,6 +194,8 @@ class JobRunner:
         self.runners: list[Runner] = []
         """One for each attempt, in order."""
         self.plan: Plan | None = None
+        self.verified: list[VerifiedPatch] = []
+        """Every submission's facts, in order."""
 
     async def work(self, journal: Journal) -> JobResult:
         """Run the whole job; its final state is stored before the workflow ends."""
@@ -309,6 +323,7 @@ class JobRunner:
             answer=self._answer,
             learn=self._learn,
             keep=self._keep,
+            verified=self.verified.append,
             keep_diff=self._keep_diff,
             count_changed_lines=partial(count_changed_lines, self.inputs.tree),
             order_rest=partial(self._order_rest, verifier),
@@ -447,25 +462,41 @@ class JobRunner:
     async def _keep(self, result: JobResult) -> None:
         await asyncio.to_thread(self.inputs.store.store_result, self.inputs.job.id, result.model_dump(mode="json"))
 
-    def _keep_diff(self, patch: Patch) -> str:
-        """Store the change for people; returns its digest, or an empty text if git rejects it, which is reported."""
+    def _keep_diff(self, patch: Patch) -> KeptChange:
+        """Store the change for people. One that git rejects is empty, which is reported."""
+        mirror, base = self.inputs.mirror, self.publisher.diff_base()
         try:
-            diff = self.inputs.mirror.patch_diff(patch, base=self.publisher.diff_base())
+            diff = mirror.patch_diff(patch, base=base)
+            return KeptChange(diff=self.blobs.put(diff), changes=mirror.patch_stat(patch, base=base)) if diff else _NONE
         except GitError as error:
             self.progress.report("warning", f"git cannot show this change: {error}")
-            return ""
-        return self.blobs.put(diff) if diff else ""
+            return _NONE
 
-    def keep_last_diff(self) -> str:
-        """Store what the agent has changed so far, submitted or not; returns its digest, or an empty text. Blocking.
+    def so_far(self, reason: str, state: JobState, *, at_limit: bool) -> JobResult:
+        """What is known of a job that stops before its end: plan, cost, the last verification; at a limit the change.
+
+        Blocking.
+        """
+        last = self.verified[-1].verification if self.verified and at_limit else None
+        return JobResult(
+            exit_status=state,
+            reason=why_it_ended(reason, last),
+            plan=self.plan,
+            verification=last,
+            model=self.inputs.job.model,
+            **dict(self.keep_last_diff() if at_limit else _NONE),
+        )
+
+    def keep_last_diff(self) -> KeptChange:
+        """Store what the agent has changed so far, submitted or not. Blocking.
 
         A change that cannot be read or stored is reported: the limit is still what ended the job.
         """
         try:
-            return self._keep_diff(self.runners[-1].last_change()) if self.runners else ""
+            return self._keep_diff(self.runners[-1].last_change()) if self.runners else _NONE
         except (AgentFixError, OSError, KeyError) as error:  # such as a full disk, or a file that is not stored
             self.progress.report("warning", f"the change so far could not be stored: {type(error).__name__}: {error}")
-            return ""
+            return _NONE
 
     def _runner(self, sandbox: Sandbox, attempt: Attempt, base_brief: Callable[[], str]) -> Runner:
         context = RunnerContext(

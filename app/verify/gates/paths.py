@@ -67,7 +67,7 @@ def collision_key(path: str) -> str:
 
 
 MAX_PATH = 4_000
-_CONFIGURED = "protected by the configuration"
+CONFIGURED = "protected by the configuration"
 _CI_DIRECTORIES = frozenset({".circleci", ".buildkite", ".woodpecker", ".tekton", ".semaphore", ".teamcity"})
 _CI_FILES = frozenset(
     {".travis.yml", ".drone.yml", ".appveyor.yml", "appveyor.yml", "azure-pipelines.yml", "bitbucket-pipelines.yml"}
@@ -100,9 +100,9 @@ def protected_paths(
         if not reason and _matches(patterns, delta.path):
             if permit is not None:
                 by = f"{permit.by} allowed this change" if permit.by else "this change was allowed with `--allow`"
-                warned.append(f"{displayed_path(delta.path)}: {_CONFIGURED}; {by}")
+                warned.append(f"{displayed_path(delta.path)}: {CONFIGURED}; {by}")
                 continue
-            reason = _CONFIGURED
+            reason = CONFIGURED
         if reason:
             blocked.append(f"{displayed_path(delta.path)}: {reason}")
         elif not _REVIEWED.isdisjoint(parts) or ".github" in parts:

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from app.agent.base import RunnerEnding, Submission
+from app.agent.base import RunnerEnding, RunnerStatus, Submission
 from app.core.errors import ExitCode, SetupError
 from app.core.job import Journal, QuestionAnswers, WaitingForUser
-from app.core.patch import Patch
+from app.core.patch import KeptChange, Patch
 from app.core.verification import (
     FailureReason,
     Reproduction,
@@ -141,9 +141,9 @@ async def test_broken_change_is_never_published() -> None:
 async def test_change_is_kept_whatever_the_verdict(verdict: Verdict) -> None:
     kept: list[Patch] = []
 
-    def keep(change: Patch) -> str:
+    def keep(change: Patch) -> KeptChange:
         kept.append(change)
-        return "d" * 64
+        return KeptChange(diff="d" * 64)
 
     world = World(Agent([SUBMISSION] * 9, SUBMITTED), [verification(verdict)] * 9, [patch(), patch(b"2")])
     result = await solve(job(), replace(world.services(), keep_diff=keep), MemoryJournal())
@@ -274,3 +274,19 @@ async def test_refactoring_is_accepted_without_a_reproduction() -> None:
     result = await work(world, task=task, plan_mode="none")
     assert result.exit_status == "pr_opened"
     assert world.agent.assignments[0].aim == "upkeep"
+
+
+@pytest.mark.parametrize("status", ["error", "limit_reached"])
+async def test_an_ending_names_what_the_last_submission_failed_by(status: RunnerStatus) -> None:
+    ending = RunnerEnding(exit_status=status, reason="It was stuck in a loop.", turns=5)
+    failed = verification("broken").model_copy(update={"reasons": ("Newly failing: tests.test_a.",)})
+    world = World(Agent([SUBMISSION], ending), [failed], [patch()])
+    seen: list[VerifiedPatch] = []
+    services = replace(world.services(), verified=seen.append)
+    if status == "limit_reached":
+        with pytest.raises(WaitingForUser):
+            await solve(job(), services, MemoryJournal())
+    else:
+        result = await solve(job(), services, MemoryJournal())
+        assert result.reason.startswith("It was stuck in a loop. The last submission was broken: Newly failing: ")
+    assert [each.verification.reasons for each in seen] == [failed.reasons]
