@@ -111,10 +111,18 @@ class EditAction(Action):
 class WriteAction(Action):
     tool = "write"
     main_field = "path"
-    about = "Create a file, or replace all of it."
+    about = "Create or replace a file."
     changes_files = True
     path: Path
     content: Annotated[Text, Field(max_length=500_000)]
+
+
+class RestoreAction(Action):
+    tool = "restore"
+    main_field = "path"
+    about = "Undo all changes to a file or directory."
+    changes_files = True
+    path: Path
 
 
 class SearchAction(Action):
@@ -235,7 +243,16 @@ class CounterAction(Action):
 
 ACTIONS: dict[str, type[Action]] = {
     kind.tool: kind
-    for kind in (BashAction, ViewAction, EditAction, WriteAction, SearchAction, PlanAction, SubmitAction)
+    for kind in (
+        BashAction,
+        ViewAction,
+        EditAction,
+        WriteAction,
+        RestoreAction,
+        SearchAction,
+        PlanAction,
+        SubmitAction,
+    )
 }
 REVIEWER_ACTIONS: dict[str, type[Action]] = {kind.tool: kind for kind in (ViewAction, SearchAction, CounterAction)}
 """For the reviewer, who changes nothing."""

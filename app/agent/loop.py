@@ -131,7 +131,7 @@ class NativeRunner:
     ) -> None:
         self._context = context
         self._clock = clock
-        self._tools = AgentTools(context.sandbox, context.progress)
+        self._tools = AgentTools(context.sandbox, context.progress, context.baseline)
         tree = tree or SandboxTree(context.sandbox, context.baseline)
         self._checkpoints = Checkpoints(tree, context.blobs, context.baseline.tree.commit)
         self._history = ConversationHistory((), specs(), context.budgeted_model.info)

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from app.agent import search
-from app.agent.actions import Action, BashAction, EditAction, SearchAction, ViewAction, WriteAction
+from app.agent.actions import Action, BashAction, EditAction, RestoreAction, SearchAction, ViewAction, WriteAction
 from app.agent.edit_matching import EditError, numbered, replace
 from app.agent.observation import headline, observe
 from app.agent.step import Outcome
@@ -19,6 +19,7 @@ from app.core.job import Progress
 from app.core.tracing import span
 from app.repo.syntax import first_error
 from app.sandbox.base import WORKSPACE, CompletedCommand, Sandbox
+from app.sandbox.changes import Baseline, restore_path
 
 OUTPUTS = "/tmp/output"  # noqa: S108  # inside the sandbox, whose /tmp is its own
 _BOM = b"\xef\xbb\xbf"
@@ -33,6 +34,7 @@ _VOLATILE = re.compile(r"\b\d+(\.\d+)?\s?(ms|s|sec|seconds?)\b|0x[0-9a-f]+|\d\d:
 LARGEST = 2_000_000
 """Bytes of a file that can be edited or viewed."""
 _FILE_SECONDS = 30.0
+_MAX_RESTORED = 20
 
 _MISSING, _DIRECTORY, _SPECIAL, _UNREADABLE = 44, 45, 46, 47
 _LOOK = """
@@ -283,14 +285,17 @@ class ToolLimits:
 class AgentTools:
     """Runs actions in one sandbox. A failing action is a result; only a lost sandbox raises (SandboxError)."""
 
-    def __init__(self, sandbox: Sandbox, progress: Progress) -> None:
+    def __init__(self, sandbox: Sandbox, progress: Progress, base: Baseline | None = None) -> None:
+        """`base` is what `restore` restores."""
         self._sandbox = sandbox
+        self._base = base
         self._progress = progress
         self._tools: dict[type[Action], Callable[[Any, ToolLimits], Awaitable[ToolResult]]] = {
             BashAction: self._bash,
             ViewAction: self._view,
             EditAction: self._edit,
             WriteAction: self._write,
+            RestoreAction: self._restore,
             SearchAction: self._search,
         }
 
@@ -370,6 +375,17 @@ class AgentTools:
         return ToolResult(
             "ok", f"{verb} {display_path(action.path)}, {lines:,} lines.{note}{_outside(action.path)}", f"{lines} lines"
         )
+
+    async def _restore(self, action: RestoreAction, _allowance: ToolLimits) -> ToolResult:
+        name = display_path(action.path)
+        if self._base is None or not inside(action.path):
+            raise FileError(f"{name} is not in /workspace, so there is nothing to restore.")
+        paths = await restore_path(self._sandbox, self._base, name)
+        if not paths:
+            raise FileError(f"{name} has no changes that count: it is as before, or git ignores it.")
+        shown = ", ".join(paths[:_MAX_RESTORED])
+        more = f" and {len(paths) - _MAX_RESTORED:,} more" if len(paths) > _MAX_RESTORED else ""
+        return ToolResult("ok", f"As before your work: {shown}{more}.", f"{len(paths):,} restored")
 
 
 def _decode(content: bytes, path: str) -> tuple[str, bytes, bool]:

@@ -320,3 +320,9 @@ def note_of(task: Task) -> str:
             f" The fix that they are for: `{task.fixed_by[:10]}`." if task.fixed_by else " No fix is known for them."
         )
     return note
+
+
+REVIEW_REQUEST = "A review requests changes: address its threads."
+FIX_OPEN_CHECKS = "Address what is open on this pull request: its review threads and its failing checks."
+OWN_REQUESTS = frozenset({REVIEW_REQUEST, FIX_OPEN_CHECKS})
+"""Requests in our words, if people wrote none; nobody is quoted with them."""

@@ -158,7 +158,7 @@ class Publisher(Generic[F]):
         if receipt is None:
             return
         if isinstance(receipt, BaseException):
-            await self._store(partial(self._outbox.failed, claim, _told(claim, receipt)))
+            await self._store(partial(self._outbox.failed, claim, _effect_error(claim, receipt)))
             return
         failpoint("effect.made")
         await self._store(partial(self._outbox.done, claim, receipt))
@@ -207,7 +207,7 @@ class Publisher(Generic[F]):
         return True
 
 
-def _told(claim: EffectClaim, error: BaseException) -> AgentFixError:
+def _effect_error(claim: EffectClaim, error: BaseException) -> AgentFixError:
     """The error as it is stored. Raises it if it says nothing about the effect: the database is away, or a stop."""
     if isinstance(error, AgentFixError):
         return error

@@ -16,7 +16,7 @@ from app.core.model_usage import usd
 from app.core.patch import FileStat
 from app.core.plan import Plan
 from app.core.state_words import WORDS
-from app.core.task import Task, TaskKind
+from app.core.task import OWN_REQUESTS, Task, TaskKind
 from app.core.text import clip, count
 from app.core.verification import GateResult, Verdict, Verification
 from app.github.base import CHECK
@@ -183,7 +183,7 @@ def _follow_up(facts: PullRequestContent, who: str, caps: Caps) -> str:
     by = f" by {code_span(who)}" if who else ""
     return paragraphs(
         _follow_up_title(facts),
-        f"Requested{by}:\n\n{quoted(request_text)}" if request_text else "",
+        f"Requested{by}:\n\n{quoted(request_text)}" if request_text and request_text not in OWN_REQUESTS else "",
         banner(facts),
         *_alerts(facts),
         quoted(shortened(facts.result.summary, MAX_SAID, MAX_SAID_LINES)) if facts.result.summary.strip() else "",

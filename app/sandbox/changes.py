@@ -418,13 +418,31 @@ exec /usr/bin/xargs -0 -r /bin/rm -rf --
 REMOVE_EMPTY = r"exec 2> /dev/null; /usr/bin/xargs -0 -r /bin/rmdir -p --ignore-fail-on-non-empty --; exit 0"
 
 
-async def restore(sandbox: Sandbox, base: Baseline, patch: Patch) -> None:
+async def restore_path(sandbox: Sandbox, base: Baseline, path: str) -> tuple[str, ...]:
+    """Make a file, or everything in a directory, what it was in the base; returns the restored paths, for people.
+
+    `path` may be one that `escaped` shows.
+    """
+
+    def meant(found: str) -> bool:
+        return any(each == path or each.startswith(f"{path}/") for each in (found, escaped(found)))
+
+    change = await export(sandbox, base)
+    changed = {*map(escaped, change.paths()), *(refusal.path for refusal in change.refusals)}
+    restored = tuple(sorted(each for each in changed if meant(each)))
+    if restored:
+        await restore(sandbox, base, Patch(base=base.tree.commit), meant)
+    return restored
+
+
+async def restore(sandbox: Sandbox, base: Baseline, patch: Patch, only: Callable[[str], bool] = lambda _: True) -> None:
     """Make every path that is not ignored equal to base plus patch. Ignored files stay."""
     seen = await _readable(sandbox, base)
     entries = base.tree.entries()
     found = sort_files(seen.fresh, entries, base.ignored)
     wanted = {change.path: change for change in patch.changes}
     wrong = {*(record.path for record in found.files), *found.refused, *removed_paths(base, seen), *wanted}
+    wrong = {path for path in wrong if only(path)}
     if not wrong:
         return
     await _each(sandbox, REMOVE, sorted(wrong))

@@ -28,6 +28,8 @@ from app.core.issue_file import issue_of
 from app.core.job import PUBLISHED, Job, new_job_id
 from app.core.model_usage import ModelNames
 from app.core.task import (
+    FIX_OPEN_CHECKS,
+    REVIEW_REQUEST,
     AllowedPath,
     KindDecision,
     Task,
@@ -56,8 +58,6 @@ from app.triggers.github_clients import GitHubClients, RepositoryContext, read_c
 from app.triggers.prompt_context import PromptContext, load_prompt_context
 from app.triggers.stores import ServerDefaults, Stores
 
-REVIEW_REQUEST = "A review requests changes: address its threads."
-FIX_OPEN_CHECKS = "Address what is open on this pull request: its review threads and its failing checks."
 PRIORITIES = {"ask": 0, "plan": 0, "fix_checks": 2}
 """Lower is sooner; all else is ordinary, unless it is urgent."""
 EVERY = timedelta(minutes=1)

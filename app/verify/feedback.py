@@ -12,10 +12,10 @@ from app.verify.verdict import examples_of
 
 ADVICE: Final[Mapping[str, str]] = {
     "size": "Remove what the task does not need: generated files, formatting, copies.",
-    "refused files": "Remove these from /workspace; put experiments in /tmp.",
-    "protected paths": "Revert these changes. If the task needs them, submit the rest and say so.",
-    "file kinds": "Revert this file, or make it a text file or a relative link to a file in the repository.",
-    "tests alone": "Revert these files; put tests in test files. If you found a bug, describe it in the summary.",
+    "refused files": "Put each back with `restore`, which removes new ones; put experiments in /tmp.",
+    "protected paths": "Put these back with `restore`. If the task needs them, submit the rest and say so.",
+    "file kinds": "Put it back with `restore`, or make it a text file or a relative link to a file in the repository.",
+    "tests alone": "Put these back with `restore`; put tests in test files. If you found a bug, say so in the summary.",
     "conflicts": "Resolve these conflicts and remove git's marker lines.",
     "syntax": "View these lines and fix the syntax.",
     "secrets": "Remove the value: read it from the project's settings, or use an obvious placeholder.",

@@ -67,4 +67,4 @@ def _refuse_to_allow(facts: EventFacts) -> Reply | None:
 
 
 RETRY = CommandHandler(_retry, starts=lambda _: True, asks_for_work=True, replaces=True)
-ALLOW = CommandHandler(_restart, starts=when_idle, refuse=_refuse_to_allow, asks_for_work=True)
+ALLOW = CommandHandler(_restart, starts=when_idle, refuse=_refuse_to_allow, asks_for_work=True, replaces=True)

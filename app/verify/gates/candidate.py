@@ -53,6 +53,18 @@ class ChangedPath:
                 added.append((number, line))
         return tuple(added)
 
+    @cached_property
+    def removed(self) -> tuple[str, ...]:
+        """Lines of the old content that the new one does not have."""
+        left = Counter((self.text or "").split("\n"))
+        removed = []
+        for line in self.old_text.split("\n"):
+            if left[line] > 0:
+                left[line] -= 1
+            else:
+                removed.append(line)
+        return tuple(removed)
+
 
 def as_text(content: bytes) -> str | None:
     if b"\0" in content:

@@ -145,16 +145,42 @@ def _coding(content: bytes) -> str:
 
 
 def _findings(delta: ChangedPath) -> Iterator[str]:
+    """Only of characters that are new: others were in a line that was changed around them."""
     code = language_of(delta.path) is not None
+    known = _HiddenCharacters(delta.removed)
+    words = {finding for line in delta.removed for finding in _confusable(line)} if code else set()
     for number, line in delta.added:
         if line.isascii() and line.isprintable():
             continue
         for column, character in enumerate(line, start=1):
-            if _invisible(line, column - 1, first=number == 1):
+            if _invisible(line, column - 1, first=number == 1) and not known.takes(line, column - 1):
                 name = unicodedata.name(character, "a control or unassigned character")
                 yield f"{displayed_path(delta.path)}:{number}:{column}: U+{ord(character):04X} {name}"
         if code:
-            yield from (f"{displayed_path(delta.path)}:{number}: {finding}" for finding in _confusable(line))
+            yield from (
+                f"{displayed_path(delta.path)}:{number}: {finding}"
+                for finding in _confusable(line)
+                if finding not in words
+            )
+
+
+class _HiddenCharacters:
+    """Those of removed lines. Each excuses one in an added line that has the same neighbour on one side at least."""
+
+    def __init__(self, removed: Iterable[str]) -> None:
+        self._left = [_with_neighbours(line, at) for line in removed for at, one in enumerate(line) if is_hidden(one)]
+
+    def takes(self, line: str, at: int) -> bool:
+        before, character, after = _with_neighbours(line, at)
+        alike = (each for each in self._left if each[1] == character and (each[0] == before or each[2] == after))
+        found = next(alike, None)
+        if found is not None:
+            self._left.remove(found)
+        return found is not None
+
+
+def _with_neighbours(line: str, at: int) -> tuple[str, str, str]:
+    return line[at - 1] if at else "", line[at], line[at + 1] if at + 1 < len(line) else ""
 
 
 def _invisible(line: str, at: int, *, first: bool) -> bool:

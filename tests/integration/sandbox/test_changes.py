@@ -10,7 +10,7 @@ from app.core.patch import FileChange, Patch
 from app.sandbox import changes
 from app.sandbox.base import CompletedCommand, Sandbox, SandboxCommand, SandboxLimits, SandboxProvider, SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
-from app.sandbox.changes import baseline, export, restore
+from app.sandbox.changes import baseline, export, restore, restore_path
 from app.sandbox.unsandboxed import UnsandboxedProvider
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandboxes import filler, opened, shell
@@ -349,3 +349,31 @@ async def test_a_base_with_a_name_that_is_not_utf8(provider: SandboxProvider) ->
         assert refused(await export(sandbox, base)) == {"caf\\xe9": "a name that is not UTF-8"}
         await restore(sandbox, base, Patch(base=TREE.commit))
         assert (await export(sandbox, base)).empty
+
+
+SRC = ("src/a.py", "src/deep/c.py", "src/new")
+BECAME = ("src/a.py", "src/a.py/x")
+RESTORED = {
+    "a changed file": ("echo 2 > src/a.py; echo 2 > src/b.py", "src/a.py", ("src/a.py",)),
+    "a removed file": ("rm src/a.py", "src/a.py", ("src/a.py",)),
+    "a mode": ("chmod +x src/a.py; chmod -x bin/tool", "bin/tool", ("bin/tool",)),
+    "a link": ("ln -sfn /etc docs/link", "docs/link", ("docs/link",)),
+    "a new file": ("echo 1 > src/new.py", "src/new.py", ("src/new.py",)),
+    "a directory": ("echo 2 > src/a.py; rm src/deep/c.py; echo 1 > src/new", "src", SRC),
+    "a file that became a directory": ("rm src/a.py; mkdir src/a.py; echo > src/a.py/x", "src/a.py", BECAME),
+    "a name that is not UTF-8": ("printf x > \"$(printf 'n\\351')\"", "n\\xe9", ("n\\xe9",)),
+    "a large file": ("head -c 6M /dev/zero > src/a.py", "src/a.py", ("src/a.py",)),
+    "nothing": ("echo 2 > src/b.py", "src/a.py", ()),
+    "an ignored file": ("mkdir build; echo 1 > build/x", "build/x", ()),
+}
+
+
+@pytest.mark.parametrize("case", RESTORED)
+async def test_one_path_is_put_back_and_the_rest_stays(sandbox: Sandbox, case: str) -> None:
+    script, path, expected = RESTORED[case]
+    await shell(sandbox, f"{script}; echo changed > README.md")
+    assert await restore_path(sandbox, BASE, path) == expected
+    patch = await export(sandbox, BASE)
+    assert not {change.path for change in patch.changes} & set(expected)
+    assert told(patch)["README.md"] == ("100644", b"changed\n")
+    assert not patch.refusals

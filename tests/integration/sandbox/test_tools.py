@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from app.agent.actions import Action, BashAction, EditAction, SearchAction, ViewAction, WriteAction
+from app.agent.actions import Action, BashAction, EditAction, RestoreAction, SearchAction, ViewAction, WriteAction
 from app.agent.tools import LARGEST, AgentTools, ToolLimits, ToolResult, write_file
 from app.sandbox.base import Sandbox, SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
-from app.sandbox.changes import LITTER_DIRECTORIES
+from app.sandbox.changes import LITTER_DIRECTORIES, baseline
+from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress
 
 FILES: dict[str, bytes] = {
@@ -55,7 +56,7 @@ async def tools(tmp_path: Path) -> AsyncIterator[Tools]:
     provider = BubblewrapProvider(tmp_path / "sandboxes", caches=tmp_path / "caches", environment=dict(os.environ))
     sandbox = await provider.open(SandboxSpec(key="tools", fill=fill))
     progress = ListProgress()
-    yield Tools(sandbox, AgentTools(sandbox, progress), progress)
+    yield Tools(sandbox, AgentTools(sandbox, progress, baseline(MemoryTree(FILES))), progress)
     await sandbox.destroy()
 
 
@@ -382,3 +383,14 @@ async def test_the_environment_seen_is_the_sandbox_s(path: str, tools: Tools) ->
 @pytest.mark.parametrize("path", ["/etc/shadow", "../../../etc/shadow", "/proc/1/root/etc/shadow"])
 async def test_files_of_the_host_are_not_there(path: str, tools: Tools) -> None:
     assert (await tools.do(ViewAction(path=path))).outcome == "failed"
+
+
+async def test_a_file_is_put_back(tools: Tools) -> None:
+    await tools.do(BashAction(command="rm app/cart.py; echo 1 > binary.bin; echo 1 > app/new.py"))
+    result = await tools.do(RestoreAction(path="/workspace/app"))
+    assert (result.outcome, result.text) == ("ok", "As before your work: app/cart.py, app/new.py.")
+    assert await tools.content("app/cart.py") == FILES["app/cart.py"]
+    assert await tools.content("binary.bin") == b"1\n"
+    again = await tools.do(RestoreAction(path="app"))
+    assert (again.outcome, "no changes" in again.text) == ("failed", True)
+    assert (await tools.do(RestoreAction(path="/etc/passwd"))).outcome == "failed"

@@ -291,3 +291,11 @@ class TestCodings:
         old = {"a.py": "# coding: latin-1\nx = 1\n"}
         content = "# coding: latin-1\nx = 'é'\n".encode("latin-1")
         assert hidden_characters(candidate({"a.py": content}, old)).outcome == "passed"
+
+
+@pytest.mark.parametrize("character", ["\u200f", "\u00ad", "\f", "\r", "\u200b", "\ufeff", "\x1b"])
+def test_a_hidden_character_that_was_there_is_not_new(character: str) -> None:
+    base = {"a.py": f"x = 1\na = 'b{character}c' + old\n"}
+    assert hidden_characters(candidate({"a.py": f"x = 1\na = 'b{character}c' + new\n"}, base)).outcome == "passed"
+    for line in (f"a = 'b{character}c{character}' + new", f"a = 'bc' + o{character}ld"):
+        assert hidden_characters(candidate({"a.py": f"x = 1\n{line}\n"}, base)).outcome == "blocked"

@@ -3,9 +3,9 @@
 import pytest
 
 from app.core.job import Budget
+from app.core.task import FIX_OPEN_CHECKS, REVIEW_REQUEST
 from app.jobs.outcomes import LOOK_AGAIN
 from app.publish.effects import ChangeLabels
-from app.triggers.job_creator import FIX_OPEN_CHECKS, REVIEW_REQUEST
 from tests.support.event_harness import EventHarness
 
 
