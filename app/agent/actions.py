@@ -120,7 +120,7 @@ class WriteAction(Action):
 class RestoreAction(Action):
     tool = "restore"
     main_field = "path"
-    about = "Undo all changes to a file or directory."
+    about = "Undo all changes to a path."
     changes_files = True
     path: Path
 

@@ -118,6 +118,7 @@ def test_the_tools_are_those_of_the_contract() -> None:
         "view": ["path", "start", "end"],
         "edit": ["path", "old_text", "new_text"],
         "write": ["path", "content"],
+        "restore": ["path"],
         "search": ["query"],
         "plan": ["examples", "outdated", "questions", "summary", "steps", "files"],
         "submit": ["summary", "reproduction", "lessons", "objections"],
