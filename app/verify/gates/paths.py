@@ -182,6 +182,8 @@ def _local_actions(tree: Tree) -> Callable[[tuple[str, ...]], str]:
     return rule
 
 
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+_LFS = re.compile(r"(?m)^[ \t]*(?P<pattern>[^#\s\"]\S*)[ \t](?:[^\n]*[ \t])?filter=lfs(?:\s|$)")
 MAX_BINARY = 100 * 1024
 MAX_LINKS = 40
 MAX_LINE = 5_000
@@ -217,10 +219,11 @@ def refused_files(candidate: CandidatePatch) -> GateResult:
 def file_kinds(candidate: CandidatePatch) -> GateResult:
     """Blocks what cannot be reviewed or leads out of the tree; warns of executable bits and small binaries."""
     blocked, warned = [], []
+    in_lfs = _in_lfs(candidate)
     for delta in candidate.deltas:
         if delta.new is None:
             continue
-        reason = _link(candidate, delta) if delta.is_symlink_now else _content(delta)
+        reason = _link(candidate, delta) if delta.is_symlink_now else in_lfs(delta) or _content(delta)
         reason = reason or _parent(candidate.modes, delta.path)
         if reason:
             blocked.append(f"{displayed_path(delta.path)}: {reason}")
@@ -228,6 +231,26 @@ def file_kinds(candidate: CandidatePatch) -> GateResult:
             warned.append(f"{displayed_path(delta.path)}: {note}")
     blocked += _collisions(candidate)
     return gate("file kinds", blocked=blocked, warned=warned)
+
+
+def _in_lfs(candidate: CandidatePatch) -> Callable[[ChangedPath], str]:
+    """Files that `.gitattributes` puts into Git LFS: their bytes would be committed in place of a pointer."""
+    tree = candidate.base
+    attributes = tree.read_many(path for path in tree.entries() if path.rpartition("/")[2] == ".gitattributes")
+    specs = []
+    for path, content in attributes.items():
+        patterns = [found["pattern"] for found in _LFS.finditer(content.decode(errors="replace"))]
+        if patterns:
+            specs.append((path.removesuffix(".gitattributes"), pathspec.GitIgnoreSpec.from_lines(patterns)))
+
+    def rule(delta: ChangedPath) -> str:
+        new, old = delta.new or b"", delta.old
+        if new.startswith(LFS_POINTER) or not (old is None or old.startswith(LFS_POINTER)):
+            return ""
+        kept = any(delta.path.startswith(at) and spec.match_file(delta.path[len(at) :]) for at, spec in specs)
+        return "is kept in Git LFS, which only a person can change" if kept else ""
+
+    return rule
 
 
 def _content(delta: ChangedPath) -> str:

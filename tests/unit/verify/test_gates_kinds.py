@@ -199,3 +199,37 @@ def test_an_allowed_path_warns_and_names_the_person() -> None:
 )
 def test_paths_that_can_be_allowed_are_listed(path: str, protected: bool) -> None:
     assert is_configured(path, ["infra/", "deploy/prod/*.tf"]) is protected
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 12\n"
+IN_LFS = {
+    ".gitattributes": b"# media\n*.png -text filter=lfs diff=lfs merge=lfs\nassets/** filter=lfs\n*.txt text\n",
+    "sub/.gitattributes": b"*.dat\tfilter=lfs\n",
+    "a.png": POINTER,
+    "sub/b.dat": POINTER,
+    "plain.png": b"\x89PNG\0",
+    "assets/c": POINTER,
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "outcome"),
+    [
+        ("a.png", "plain bytes", "blocked"),
+        ("assets/c", b"\x89PNG\0", "blocked"),
+        ("sub/b.dat", "x", "blocked"),
+        ("new.png", b"\x89PNG\0", "blocked"),
+        ("deep/new.png", "<svg/>", "blocked"),
+        ("b.dat", "x", "passed"),
+        ("notes.txt", "x", "passed"),
+        ("plain.png", "was never in LFS", "passed"),
+        ("moved.png", POINTER, "passed"),
+        ("a.png", None, "passed"),
+    ],
+)
+def test_bytes_in_place_of_a_pointer_of_git_lfs_are_refused(
+    path: str, content: str | bytes | None, outcome: str
+) -> None:
+    gate = file_kinds(CandidatePatch(MemoryTree(IN_LFS), patch_of({path: content})))
+    assert gate.outcome == outcome
+    assert outcome == "passed" or gate.details == (f"{path}: is kept in Git LFS, which only a person can change",)
