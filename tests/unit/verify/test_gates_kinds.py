@@ -227,9 +227,7 @@ IN_LFS = {
         ("a.png", None, "passed"),
     ],
 )
-def test_bytes_in_place_of_a_pointer_of_git_lfs_are_refused(
-    path: str, content: str | bytes | None, outcome: str
-) -> None:
+def test_bytes_in_place_of_an_lfs_pointer_are_refused(path: str, content: str | bytes | None, outcome: str) -> None:
     gate = file_kinds(CandidatePatch(MemoryTree(IN_LFS), patch_of({path: content})))
     assert gate.outcome == outcome
     assert outcome == "passed" or gate.details == (f"{path}: is kept in Git LFS, which only a person can change",)
