@@ -16,8 +16,8 @@ from app.core.task import Issue
 from app.github.base import GIVEN, ForgeError, NewPullRequest, NoAccess
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
 from app.github.effects import open_forge
-from app.github.http_client import NotFoundOnGitHub
 from app.github.reader import RepositoryReader
+from app.github.refusals import NotFoundOnGitHub
 from app.github.repository_api import RepositoryApi
 from app.repo.git_store import GitStore
 
@@ -113,4 +113,4 @@ async def _need_on_github(api: RepositoryApi, branch: str, commit: str) -> None:
 
 
 def _connection(settings: Settings, token: str) -> TokenConnection:
-    return TokenConnection(GitHubHost(settings.github_api_url, settings.github_url, settings.proxy), token)
+    return TokenConnection(GitHubHost.of(settings), token)

@@ -253,7 +253,10 @@ class RepoConfig(StrictRecord):
         default=None, description="The pattern of pull request titles, such as `fix: {title} (#{number})`."
     )
     labels: Labels = Field(default=(), description="Labels for the pull request.")
-    reviewers: Reviewers = Field(default=(), description="Who is asked to review: logins, or teams as `org/team`.")
+    reviewers: Reviewers = Field(
+        default=(),
+        description="Who is asked to review: logins, or teams as `org/team` (for an App with *Members: read*).",
+    )
     images: bool = Field(
         default=False,
         description="Have a vision model describe an issue's images to the agent: GitHub attachments only,"

@@ -478,6 +478,17 @@ class Settings:
         return next((self.environment[name] for name in names if self.environment.get(name)), None)
 
     @property
+    def no_proxy(self) -> str:
+        """The hosts that are reached past it."""
+        return self.environment.get("NO_PROXY") or self.environment.get("no_proxy", "")
+
+    @property
+    def git_certificates(self) -> dict[str, str]:
+        """The variables by which git trusts the same certificates as this process."""
+        names = {"GIT_SSL_CAINFO": "SSL_CERT_FILE", "GIT_SSL_CAPATH": "SSL_CERT_DIR"}
+        return {git: self.environment[ours] for git, ours in names.items() if self.environment.get(ours)}
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """All secrets in the environment, to be removed from logs."""
         named = {value for name, value in self.environment.items() if _SECRET_NAME.search(name)}

@@ -16,8 +16,9 @@ from app.github import calls, models
 from app.github.base import GIVEN, ForgeError, NeedsHumanAction, NoAccess
 from app.github.calls import BY_APP, CONVERT_MANIFEST, Call, grant
 from app.github.connection import AppConnection, Connection, GitHubHost, Grant, TokenConnection, configured
-from app.github.http_client import HttpClient, NotFoundOnGitHub, failure_of, parsed
+from app.github.http_client import HttpClient, parsed
 from app.github.models import GitHubModel
+from app.github.refusals import NotFoundOnGitHub, failure_of
 
 T = TypeVar("T")
 MAX_PAGES = 30
@@ -259,7 +260,7 @@ async def exchange(host: GitHubHost, code: str, *, transport: httpx.AsyncBaseTra
     """The App's credentials for a code that is valid once, for one hour. Raises AgentFixError or ForgeError."""
     if not _CODE.fullmatch(code):
         raise AgentFixError("This is not a code from GitHub.", hint="Start again with the button.")
-    config = configured(host, transport or httpx.AsyncHTTPTransport(proxy=host.proxy), MemCacheStrategy())
+    config = configured(host, transport or host.transport(), MemCacheStrategy())
     headers = {"X-GitHub-Api-Version": host.rest_version}
     try:
         async with GitHub(UnauthAuthStrategy(), config=config) as client:

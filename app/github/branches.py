@@ -1,77 +1,19 @@
 """Pushes commits of the trusted repository to branches on GitHub, with a lease that protects other people's commits."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from time import monotonic
-from typing import NamedTuple
 
-from app.core.redaction import mask_tokens
-from app.github.base import ForgeError, NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure, WorkflowsMoved
+from app.github.base import ForgeError, NeedsHumanAction, RateLimited, TemporaryFailure
 from app.github.calls import GIT_FETCH, GIT_PUSH, Call
 from app.github.reader import RepositoryReader
+from app.github.refusals import git_failure
 from app.github.repository_api import RepositoryApi
 from app.repo.git_command import QUICK_TIMEOUT, check_branch
 from app.repo.git_format import free_name
 from app.repo.git_store import GitError, GitStore
 from app.repo.remote import Remote, branch_tips, fetch, fetch_history, push
-
-
-class RefusalPattern(NamedTuple):
-    """Part of git's message, and the error that it becomes."""
-
-    pattern: str
-    kind: type[ForgeError]
-    hint: str = ""
-    means: str = ""
-    """A summary to put before a long message of git."""
-
-
-_FETCH_FAILURES = (
-    RefusalPattern(
-        "check-ref-format|not a valid branch name",
-        NeedsHumanAction,
-        "Check that the configuration's branch pattern gives a valid git branch name.",
-    ),
-    RefusalPattern("has moved to [0-9a-f]{40}", NeedsHumanAction, "The pull request has new commits; try again."),
-    RefusalPattern("error: 429|rate limit", RateLimited),
-    RefusalPattern(
-        "error: 40[13]|authentication failed|write access .* not granted",
-        NoAccess,
-        "Check that the App may write contents.",
-    ),
-    RefusalPattern(
-        "error: 404|repository .* not found|error: 410|error: 451",
-        NoAccess,
-        "Check that the App is still installed here.",
-    ),
-    RefusalPattern("error: 3\\d\\d|unable to update url base from redirection", NoAccess, "The repository has moved."),
-    RefusalPattern("", TemporaryFailure),
-)
-_PUSH_REFUSALS = (
-    RefusalPattern(
-        "without .?workflows?.? (?:permission|scope)",
-        WorkflowsMoved,
-        "A workflow changed on the base branch, or this branch changes one, which only a person may do. To start again "
-        "from the current state, use `/agent retry` on an issue or `/agent rebase` on a pull request.",
-    ),
-    RefusalPattern(
-        "verified signatures",
-        NeedsHumanAction,
-        "Exclude the branches below `agent-fix/` from that rule, or let the App bypass it.",
-        "A repository rule requires signed commits on this branch, but agent-fix does not sign its commits.",
-    ),
-    RefusalPattern(
-        "protected branch|GH006|GH013|rule violations",
-        NeedsHumanAction,
-        "A repository rule protects this branch.",
-    ),
-    RefusalPattern("archived", NoAccess, "The repository is archived."),
-    RefusalPattern("failed to update ref|cannot lock ref|internal", TemporaryFailure),
-    RefusalPattern("", NeedsHumanAction),
-)
 
 
 class BranchesApi:
@@ -155,7 +97,7 @@ class BranchesApi:
         async with self._api.pace.turn(mutation=True):
             pushed = await asyncio.to_thread(push, self.store, remote, name, commit, expected=expected)
         if pushed.refused and not pushed.stale:
-            raise self._failure(_PUSH_REFUSALS, f"GitHub refused the branch {name}: {pushed.refused}")
+            raise self._failure("push", f"GitHub refused the branch {name}", pushed.refused)
         return not pushed.stale
 
     async def _may_leave(self, tip: str, commit: str) -> bool:
@@ -169,24 +111,21 @@ class BranchesApi:
         """The repository, with a token for this call that is revoked afterwards. Git's errors become ForgeError."""
         repository, host = self._api.repository, self._api.app.host
         token = await self._api.token(call)
-        proxies = {"https_proxy": host.proxy, "http_proxy": host.proxy} if host.proxy else {}
         try:
-            yield Remote(host.git_url(repository.owner, repository.name), token, proxies)
+            yield Remote(host.git_url(repository.owner, repository.name), token, host.git_variables)
         except GitError as error:
             raise self._fetch_failure(error) from None
         finally:
             await self._api.revoke_token(token)
 
     def _fetch_failure(self, error: GitError) -> ForgeError:
-        return self._failure(_FETCH_FAILURES, f"Git could not reach GitHub: {error}")
+        return self._failure("git", "Git could not reach GitHub", str(error))
 
-    def _failure(self, table: tuple[RefusalPattern, ...], text: str) -> ForgeError:
-        rule = next(rule for rule in table if re.search(rule.pattern, text, re.IGNORECASE))
-        if rule.kind is RateLimited:
-            until = self._api.app.now() + timedelta(seconds=60)
-            self._api.pace.pause_until(until)
-            return RateLimited(mask_tokens(text), until=until)
-        return rule.kind(mask_tokens(" ".join(filter(None, (rule.means, text)))), hint=rule.hint)
+    def _failure(self, place: str, began: str, said: str) -> ForgeError:
+        failure = git_failure(place, began, said, self._api.app.now())
+        if isinstance(failure, RateLimited):
+            self._api.pace.pause_until(failure.until)
+        return failure
 
 
 def _name_for(name: str, commit: str, tips: Mapping[str, str], ours: Collection[str]) -> tuple[str, str | None]:

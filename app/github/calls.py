@@ -22,6 +22,10 @@ REFS: Final = (
 RESOLVING: Final = (
     "github/gh-aw#35726, mergewatch#545, oven-sh/bun#40468: FORBIDDEN without write access to contents; not published"
 )
+TEAMS: Final = (
+    "actions/github-script#572, peter-evans/create-pull-request: an organisation's team is found only with Members; "
+    "not published"
+)
 COMMITS: Final = (
     f"{PUBLISHED}; contents is a guess: we do not know whether private repositories show a commit's checks without it, "
     "and whoever holds this token may read contents anyway"
@@ -42,6 +46,7 @@ class Purpose(StrEnum):
     READ_CHECKS = "read checks, statuses and logs"
     COMMENT = "write comments, labels and reactions"
     PULL_REQUEST = "open and update pull requests, ask for reviews, answer threads"
+    TEAM_REVIEW = "ask teams for reviews"
     RESOLVE = "resolve review threads"
     CHECK_RUN = "write the check run"
     FETCH = "fetch commits"
@@ -314,6 +319,14 @@ UPDATE_PULL = _repo("PATCH", "/pulls/{pull_number}", Purpose.PULL_REQUEST, pull_
 REQUEST_REVIEWERS = _repo(
     "POST", "/pulls/{pull_number}/requested_reviewers", Purpose.PULL_REQUEST, pull_requests="write"
 )
+REQUEST_TEAM_REVIEW = _repo(
+    "POST",
+    "/pulls/{pull_number}/requested_reviewers",
+    Purpose.TEAM_REVIEW,
+    TEAMS,
+    pull_requests="write",
+    members="read",
+)
 REPLY_TO_PULL_COMMENT = _repo(
     "POST", "/pulls/{pull_number}/comments/{comment_id}/replies", Purpose.PULL_REQUEST, pull_requests="write"
 )
@@ -346,6 +359,7 @@ LIST_USER_REPOSITORIES = Call(
 
 CALLS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Call))
 IN_WORKFLOWS: Final = frozenset(Purpose) - {
+    Purpose.TEAM_REVIEW,
     Purpose.AS_APP,
     Purpose.SEE_SETTINGS,
     Purpose.SEE_ORGANISATION,
@@ -353,11 +367,13 @@ IN_WORKFLOWS: Final = frozenset(Purpose) - {
 }
 """What the Action does, by a workflow's token or an App's."""
 BY_APP: Final = frozenset(Purpose) - {
+    Purpose.TEAM_REVIEW,
     Purpose.READ_RUN,
     Purpose.CANCEL_RUN,
     Purpose.SEE_SETTINGS,
     Purpose.SEE_ORGANISATION,
     Purpose.SIGN_IN,
 }
-"""What an App does with its own tokens; people who sign in have theirs. Only the Action reads workflow runs, with the
+"""What every App does with its own tokens. An owner may add the permission that `TEAM_REVIEW` needs. People who sign in
+have their own tokens. Only the Action reads workflow runs, with the
 workflow's token, and only `doctor --github` reads settings, with an administrator's."""

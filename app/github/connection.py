@@ -21,7 +21,9 @@ from githubkit.config import Config, get_config
 from githubkit.core import GitHubCore
 from githubkit.utils import UNSET
 
+from app.config.settings import Settings
 from app.core.clock import utc_now
+from app.core.proxies import bypasses_proxy
 from app.github.base import RateLimited
 from app.github.models import BotAccount
 
@@ -149,11 +151,34 @@ class _SigningAuth(httpx.Auth):
 
 @dataclass(frozen=True, slots=True)
 class GitHubHost:
-    """A GitHub's addresses: the API, and those for people and git. May have a proxy for all."""
+    """A GitHub's addresses: the API, and those for people and git; with a proxy for hosts that `no_proxy` leaves."""
 
     api_url: str
     server_url: str
     proxy: str | None = None
+    no_proxy: str = ""
+    git_certificates: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Variables by which git finds certificates that it trusts."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        found = settings.proxy, settings.no_proxy, settings.git_certificates
+        return cls(settings.github_api_url, settings.github_url, *found)
+
+    def proxy_for(self, url: str) -> str | None:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+        return None if bypasses_proxy(self.no_proxy, host, port) else self.proxy
+
+    @property
+    def git_variables(self) -> dict[str, str]:
+        """Git's environment for this host: its proxy and its certificates."""
+        proxy = self.proxy_for(self.server_url)
+        return {**(dict.fromkeys(("https_proxy", "http_proxy"), proxy) if proxy else {}), **self.git_certificates}
+
+    def transport(self) -> httpx.AsyncBaseTransport:
+        """A new transport for requests to it, and to wherever it redirects for logs and pictures."""
+        return _ProxiedTransport(self)
 
     @property
     def is_enterprise_server(self) -> bool:
@@ -162,7 +187,7 @@ class GitHubHost:
 
     @property
     def rest_version(self) -> str:
-        """Enterprise Server supports only the older version."""
+        """The version that is written for: every Enterprise Server that GitHub supports has the older one."""
         return "2022-11-28" if self.is_enterprise_server else "2026-03-10"
 
     @property
@@ -217,7 +242,7 @@ class Connection(ABC):
         """Our App's id, which marks what we did; 0 if only the account is known."""
         self.now = now
         self.sleep = sleep
-        self.transport = transport or httpx.AsyncHTTPTransport(proxy=host.proxy)
+        self.transport = transport or host.transport()
         self.shared_transport = _SharedTransport(self.transport)
         self._tokens = MemCacheStrategy()
         self.account: BotAccount | None = None
@@ -349,6 +374,23 @@ class TokenConnection(Connection):
 
     def refuse_tokens(self, answered_at: str | None) -> bool:
         return False
+
+
+class _ProxiedTransport(httpx.AsyncBaseTransport):
+    """Sends each request through the proxy, or past it."""
+
+    def __init__(self, host: GitHubHost) -> None:
+        self._host = host
+        self._direct = httpx.AsyncHTTPTransport()
+        self._proxied = httpx.AsyncHTTPTransport(proxy=host.proxy) if host.proxy else self._direct
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        chosen = self._proxied if self._host.proxy_for(str(request.url)) else self._direct
+        return await chosen.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self._direct.aclose()
+        await self._proxied.aclose()
 
 
 class _SharedTransport(httpx.AsyncBaseTransport):

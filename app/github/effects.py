@@ -11,6 +11,7 @@ from app.github.base import (
     NeedsHumanAction,
     NewCheckRun,
     NewPullRequest,
+    NoAccess,
     Reaction,
     ReactionTarget,
     TemporaryFailure,
@@ -20,8 +21,8 @@ from app.github.base import (
 from app.github.branches import BranchesApi
 from app.github.calls import Call
 from app.github.connection import Connection, RepositoryId
-from app.github.http_client import AlreadyThere, NoDrafts, NotSeenYet
 from app.github.reader import RepositoryReader
+from app.github.refusals import TEAM_HINT, AlreadyThere, NoDrafts, NotSeenYet
 from app.github.repository_api import RepositoryApi, find_bot_account
 from app.repo.git_store import GitStore
 
@@ -174,24 +175,27 @@ class GitHubForge:
         return there
 
     async def _request_reviews(self, number: int, reviewers: Sequence[str]) -> None:
-        """Request missing reviews. Raises NeedsHumanAction with the people that GitHub refused."""
+        """Request missing reviews. Raises NeedsHumanAction with whom GitHub refused, and its words."""
         requested = await self._api.read(models.RequestedReviewersResponse, calls.LIST_REVIEWERS, number)
         reviews = await self._api.pages(models.PullRequestReview, calls.LIST_REVIEWS, number)
         there = {account.login.casefold() for account in requested.users}
         there |= {team.casefold() for team in requested.teams}
         there |= {review.author_name.casefold() for review in reviews if review.author}
-        refused = []
+        refused = dict[str, NeedsHumanAction | NoAccess]()
         for reviewer in reviewers:
             _, _, team = reviewer.partition("/")
             if (team or reviewer).casefold() in there:
                 continue
+            call = calls.REQUEST_TEAM_REVIEW if team else calls.REQUEST_REVIEWERS
             body = {"team_reviewers": [team]} if team else {"reviewers": [reviewer]}
             try:
-                await self._api.change(dict, calls.REQUEST_REVIEWERS, number, body=body)
-            except NeedsHumanAction:
-                refused.append(reviewer)
+                await self._api.change(dict, call, number, body=body)
+            except (NeedsHumanAction, NoAccess) as error:
+                refused[reviewer] = error
         if refused:
-            raise NeedsHumanAction(f"GitHub refused to request a review from {', '.join(refused)}.")
+            first = next(iter(refused.values()))
+            hint = TEAM_HINT if any("/" in reviewer for reviewer in refused) else first.hint
+            raise NeedsHumanAction(f"No review was requested from {', '.join(refused)}. {first.message}", hint=hint)
 
     async def ensure_comment(self, key: str, body: str, state: CommentState | None = None) -> str:
         text = with_marker(body, key, state)

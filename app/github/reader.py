@@ -18,8 +18,8 @@ from app.github import calls, models
 from app.github.base import CHECK, NeedsHumanAction, NoAccess, TemporaryFailure, has_marker, with_marker
 from app.github.calls import BODY_HTML
 from app.github.connection import TIMEOUT, GitHubHost, RepositoryId
-from app.github.http_client import NotFoundOnGitHub
 from app.github.models import BodyHtmlAnswer
+from app.github.refusals import NotFoundOnGitHub
 from app.github.repository_api import RepositoryApi
 
 CLOCKS_DIFFER = timedelta(hours=1)

@@ -14,8 +14,9 @@ from app.github.auth import auth_for
 from app.github.base import TemporaryFailure
 from app.github.calls import GET_REPOSITORY, GET_USER, Call, grant
 from app.github.connection import Connection, RepositoryId
-from app.github.http_client import MAX_PAGES, HttpClient, NotFoundOnGitHub, graphql_failure, parsed
+from app.github.http_client import MAX_PAGES, HttpClient, parsed
 from app.github.models import Account, BotAccount, GraphQLResponse
+from app.github.refusals import NotFoundOnGitHub, graphql_failure
 
 T = TypeVar("T")
 

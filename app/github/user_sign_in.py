@@ -21,8 +21,9 @@ from app.core.errors import AgentFixError
 from app.github.base import TemporaryFailure
 from app.github.calls import DELETE_USER_TOKEN, GET_SELF, LIST_USER_INSTALLATIONS, LIST_USER_REPOSITORIES
 from app.github.connection import TIMEOUT, GitHubHost, TokenConnection
-from app.github.http_client import HttpClient, NotFoundOnGitHub, parsed
+from app.github.http_client import HttpClient, parsed
 from app.github.models import Account, GitHubModel, InstallationResponse, Repository
+from app.github.refusals import NotFoundOnGitHub
 
 
 class SignInRefused(AgentFixError):  # noqa: N818  # an answer
@@ -115,7 +116,7 @@ class GitHubSignIn:
             return
 
     def _client(self) -> httpx.AsyncClient:
-        transport = self.transport or httpx.AsyncHTTPTransport(proxy=self.host.proxy)
+        transport = self.transport or self.host.transport()
         return httpx.AsyncClient(transport=transport, timeout=TIMEOUT, follow_redirects=False)
 
     def _connection(self, token: str) -> TokenConnection:

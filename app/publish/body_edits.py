@@ -226,6 +226,12 @@ def _sections(text: str) -> Iterator[_TemplateSection]:
     yield section
 
 
+def with_note(body: str, note: str) -> str:
+    """The body with this note, unless it has it already or there is no place for it."""
+    longer = insert_note(_unix(body), note)
+    return body if note in _unix(body) or len(longer) > MAX_BODY else longer
+
+
 def insert_note(body: str, note: str) -> str:
     """The body with a note before its first section."""
     head, mark, rest = body.partition("\n## ")

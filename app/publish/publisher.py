@@ -21,7 +21,7 @@ from app.jobs import queue
 from app.jobs.context import ThreadRef
 from app.jobs.store import JobQueries, JobStore, JobWithContext
 from app.jobs.tables import may_pass
-from app.publish.body_edits import with_parts, with_section, with_state
+from app.publish.body_edits import with_note, with_parts, with_section, with_state
 from app.publish.effects import (
     AddFollowUpSection,
     AddReaction,
@@ -38,7 +38,7 @@ from app.publish.effects import (
     UpdateVerdict,
     WriteCheckRun,
 )
-from app.publish.markdown import code_span, quoted
+from app.publish.markdown import alert, code_span, inline, quoted
 from app.publish.notifications import Notifier
 from app.publish.outbox import EffectClaim, EffectStatus, Outbox, StaleEpoch
 from app.publish.policy import PublishRefused, merge_note
@@ -60,7 +60,7 @@ async def carry_out(forge: ForgeEffects, job: str, effect: Effect) -> Receipt:  
             branch = await forge.advance_branch(effect.branch, effect.commit, effect.expected)
             return Receipt(url=forge.page, branch=branch, onto=effect.onto)
         case LabelAndRequestReview():
-            return Receipt(url=await forge.ensure_labels_and_reviewers(effect.branch, effect.labels, effect.reviewers))
+            return await _label_and_request(forge, effect)
         case AddFollowUpSection():
             edit = partial(with_section, key=job, section=effect.section, shorter=effect.shorter)
             return Receipt(url=await forge.amend_pull_request(edit))
@@ -83,6 +83,16 @@ async def carry_out(forge: ForgeEffects, job: str, effect: Effect) -> Receipt:  
                 await _resolve(forge, effect.thread)
             return Receipt(url=url)
     return Receipt()
+
+
+async def _label_and_request(forge: ForgeEffects, effect: LabelAndRequestReview) -> Receipt:
+    """Add labels and request reviews. If that is refused for good, the pull request itself says so."""
+    try:
+        return Receipt(url=await forge.ensure_labels_and_reviewers(effect.branch, effect.labels, effect.reviewers))
+    except NeedsHumanAction as refusal:
+        note = alert("WARNING", inline(f"{refusal.message} {refusal.hint}".strip()))
+        await forge.update_draft_status(effect.branch, "", partial(with_note, note=note), close=False)
+        raise
 
 
 async def _resolve(forge: ForgeEffects, thread: str) -> None:

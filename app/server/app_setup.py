@@ -204,7 +204,7 @@ def run_setup(settings: Settings) -> int:
             hint=f"To create another, first remove it from {settings.state}/app.env or the environment.",
         )
     token = secrets.token_urlsafe(24)
-    host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)
+    host = GitHubHost.of(settings)
     page = SetupPage(
         github_url=settings.github_url,
         public_url=settings.public_url,

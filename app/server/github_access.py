@@ -19,7 +19,7 @@ async def connect(settings: Settings, owner: str, name: str, token: str) -> Asyn
 
     An App's token ends after an hour, and a job may take longer: so each step makes one, and revokes it at its end.
     """
-    host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)
+    host = GitHubHost.of(settings)
     if not settings.app_id:
         async with TokenConnection(host, token) as bearer:
             yield bearer
@@ -36,7 +36,7 @@ async def connect(settings: Settings, owner: str, name: str, token: str) -> Asyn
 
 async def examine(settings: Settings, owner: str, name: str) -> list[Check]:
     """A token that is meant for agent-fix comes first, then the App, then a token of the environment."""
-    host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)
+    host = GitHubHost.of(settings)
     token = github_token(settings.environment)
     if settings.app_id and settings.app_key and not settings.environment.get(TOKEN, "").strip():
         async with AppConnection(host, AppCredentials(settings.app_id, settings.private_key)) as app:

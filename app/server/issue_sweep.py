@@ -246,7 +246,7 @@ async def open_issue_sweep(
 ) -> AsyncIterator[IssueSweep]:
     """Connect with the token, as its owner, or else as the server's App. A workflow's App comes before its token."""
     host, repository = (
-        GitHubHost(settings.github_api_url, settings.github_url, settings.proxy),
+        GitHubHost.of(settings),
         RepositoryId(0, owner, name),
     )
     if token:

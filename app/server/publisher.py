@@ -108,7 +108,7 @@ async def open_publishing(settings: Settings) -> AsyncIterator[PublisherContext]
     """Open the publisher. Raises AgentFixError if GitHub refuses the App's key: nothing could be done with it."""
     server_context = ServerContext(settings)
     server_context.prepare()
-    host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)
+    host = GitHubHost.of(settings)
     async with AppConnection(host, AppCredentials(settings.app_id, settings.private_key)) as app:
         identity = await AppRegistration(app).identity()
         yield build_publisher(server_context, app, f"{identity.slug}[bot]")

@@ -325,5 +325,5 @@ def _sign_in_client(server_context: ServerContext) -> "GitHubSignIn | None":
     from app.github.connection import GitHubHost  # noqa: PLC0415
     from app.github.user_sign_in import GitHubSignIn  # noqa: PLC0415
 
-    host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)
+    host = GitHubHost.of(settings)
     return GitHubSignIn(host, settings.client_id, settings.client_secret, now=server_context.clock)

@@ -14,8 +14,8 @@ from app.core.patch import Patch
 from app.core.text import image_addresses
 from app.github.base import NeedsHumanAction, NoAccess, RateLimited
 from app.github.branches import BranchesApi
-from app.github.http_client import NotFoundOnGitHub
 from app.github.reader import AttachmentFetcher, RepositoryReader
+from app.github.refusals import NotFoundOnGitHub
 from app.jobs.queue import JobClaim
 from app.jobs.store import JobWithContext
 from app.publish.effects import CommitRecipe, PushCommits

@@ -11,10 +11,10 @@ from typing import TypeVar
 from app.config.repository import OperatorDefaults, RepoConfig
 from app.core.task import Person
 from app.github.base import NoAccess, TemporaryFailure
-from app.github.http_client import NotFoundOnGitHub
 from app.github.models import Account, ActorPermission, IssueEvent, PullRequest
 from app.github.permission import refusal
 from app.github.reader import RepositoryReader
+from app.github.refusals import NotFoundOnGitHub
 from app.jobs.store import JobWithContext
 from app.jobs.trigger_log import Trigger
 from app.publish.status_text import early_key

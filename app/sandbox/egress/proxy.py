@@ -20,6 +20,7 @@ from typing import Literal, Self
 from urllib.parse import unquote, urlsplit
 
 from app.core.errors import SetupError
+from app.core.proxies import bypasses_proxy
 from app.core.text import words
 from app.sandbox.egress.allow_list import AllowList, HostRule, address_of, is_public
 
@@ -166,10 +167,7 @@ class Upstream:
         return cls(next(iter(usable), ""), environment.get("NO_PROXY") or environment.get("no_proxy", ""))
 
     def used_for(self, head: RequestHead) -> bool:
-        names = [name.strip().lower() for name in self.no_proxy.split(",")]
-        ends = tuple(f".{name.lstrip('*.')}" for name in names)
-        bypassed = "*" in names or f".{head.host}".endswith(ends) or f".{head.authority}".endswith(ends)
-        return bool(self.url) and not bypassed
+        return bool(self.url) and not bypasses_proxy(self.no_proxy, head.host, head.port)
 
     @property
     def authorization(self) -> tuple[tuple[str, str], ...]:

@@ -106,14 +106,14 @@ async def test_a_protected_branch_is_left_to_people(forge: GitHubForge, fake_git
     fake_github.repo.protect(BRANCH)
     with pytest.raises(NeedsHumanAction, match="GH006") as caught:
         await forge.ensure_branch(BRANCH, await commit(forge, fake_github, "half = 0.25\n"))
-    assert "repository rule" in caught.value.hint
+    assert "that rule" in caught.value.hint
 
 
 async def test_a_signed_commits_rule_is_a_clear_error(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
     fake_github.repo.demand_signatures()
     with pytest.raises(NeedsHumanAction, match="GH013") as caught:
         await forge.ensure_branch(BRANCH, await commit(forge, fake_github, "half = 0.25\n"))
-    assert "requires signed commits" in caught.value.message
+    assert "does not sign" in caught.value.hint
     assert "agent-fix/" in caught.value.hint
 
 

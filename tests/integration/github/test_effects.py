@@ -295,6 +295,7 @@ async def test_labels_and_reviewers_are_added_once(forge: GitHubForge, fake_gith
     fake_github.repo.collaborators[fake_github.world.add_user("grace").id] = "write"
     pull = await opened(forge, fake_github)
     pull.labels = ["Bot"]
+    fake_github.installation.permissions["members"] = "read"
     for _ in range(2):
         await forge.ensure_labels_and_reviewers(BRANCH, ["bot", "size/s"], ["grace", "acme/core"])
     assert pull.labels == ["Bot", "size/s"]

@@ -10,12 +10,12 @@ from app.core.redaction import mask_tokens
 from app.github.base import ForgeError, NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
 from app.github.connection import AppConnection, AppCredentials, GitHubHost
 from app.github.effects import GitHubForge
-from app.github.http_client import refusal_of
 from app.github.reader import RepositoryReader
+from app.github.refusals import NotSeenYet, git_failure, graphql_failure, refusal_of
 from app.github.repository_api import RepositoryApi
 from tests.support.github.authentication import APP_ID, app_key
 from tests.support.github.fake import API, SITE, FakeGitHubSetup
-from tests.support.github.faults import Fault
+from tests.support.github.faults import TEAM_UNSEEN, Fault
 
 ISSUE = "GET /repos/ada/sample/issues/1"
 COMMENT = "POST /repos/ada/sample/issues/1/comments"
@@ -111,7 +111,19 @@ async def test_with_every_fifth_answer_lost_each_thing_is_made_once(
         (409, "Git Repository is empty.", NeedsHumanAction),
         (409, "Conflict", TemporaryFailure),
         (410, "Issues are disabled for this repo", NoAccess),
+        (401, "Please try again", NoAccess),
+        (403, "was submitted too quickly", TemporaryFailure),
+        (403, "You have been temporarily blocked from content creation.", TemporaryFailure),
+        (403, "Resource protected by organization SAML enforcement.", NoAccess),
+        (403, "`acme` forbids access via a personal access token (classic).", NoAccess),
+        (405, "Merge already in progress", TemporaryFailure),
+        (409, "Base branch was modified. Review and try the merge again.", TemporaryFailure),
         (422, "Validation Failed", NeedsHumanAction),
+        (422, "was submitted too quickly", TemporaryFailure),
+        (422, "Server Error: Sorry, this diff is temporarily unavailable due to heavy server load.", TemporaryFailure),
+        (422, "Validation failed: must be a collaborator", NeedsHumanAction),
+        (422, "No commit found for SHA: 1234", NotSeenYet),
+        (422, "User is blocked", NoAccess),
         (422, "The permissions requested are not granted to this installation.", NoAccess),
         (423, "Repository is locked", NoAccess),
         (451, "Repository access blocked", NoAccess),
@@ -125,8 +137,80 @@ async def test_with_every_fifth_answer_lost_each_thing_is_made_once(
 def test_each_refusal_has_one_kind(status: int, message: str, kind: type[ForgeError]) -> None:
     failure = refusal_of(httpx.Response(status, json={"message": message}), NOW)
     assert type(failure) is kind
-    assert failure.final == (kind in {NoAccess, NeedsHumanAction})
+    assert failure.final == (kind is not TemporaryFailure)
     assert message in failure.message or status in {301, 307}
+
+
+@pytest.mark.parametrize(
+    ("errors", "kind", "words"),
+    [
+        ([{"message": "was submitted too quickly"}], TemporaryFailure, "Validation Failed: was submitted too quickly"),
+        (["was submitted too quickly"], TemporaryFailure, "Validation Failed: was submitted too quickly"),
+        ("was submitted too quickly", TemporaryFailure, "Validation Failed: was submitted too quickly"),
+        ([{"resource": "Issue", "field": "issue", "code": "missing"}], NotSeenYet, "issue missing"),
+        ([{"resource": "Issue", "field": "title", "code": "missing_field"}], NeedsHumanAction, "title missing_field"),
+        (["Could not resolve to a node with the global id of 'PR_kwDOA1'."], NotSeenYet, "'PR_kwDOA1'"),
+        (TEAM_UNSEEN, NoAccess, "'T_kwDOA1'"),
+        (["Could not resolve to a node with the global id of 'MDQ6VGVhbTE='."], NoAccess, "'MDQ6VGVhbTE='"),
+        ([{"resource": "PullRequest", "field": "base", "code": "invalid"}], NeedsHumanAction, "base invalid"),
+        ([None, 7], NeedsHumanAction, "Validation Failed"),
+    ],
+    ids=repr,
+)
+def test_details_of_a_refusal_count_in_every_shape(errors: object, kind: type[ForgeError], words: str) -> None:
+    failure = refusal_of(httpx.Response(422, json={"message": "Validation Failed", "errors": errors}), NOW)
+    assert type(failure) is kind
+    assert failure.message.startswith("GitHub answered 422: Validation Failed")
+    assert words in failure.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "becomes"),
+    [
+        ("UNPROCESSABLE", "was submitted too quickly", TemporaryFailure),
+        ("", "Something went wrong while executing your query. This may be the result of a timeout.", TemporaryFailure),
+        (
+            "FORBIDDEN",
+            "The `acme` organization has an IP allow list enabled, and 192.0.2.1 is not permitted.",
+            NoAccess,
+        ),
+        ("STALE_DATA", "The data is out of date", TemporaryFailure),
+        ("UNPROCESSABLE", "Title can't be blank", NeedsHumanAction),
+    ],
+)
+def test_a_graphql_error_is_judged_by_its_words_first(kind: str, message: str, becomes: type[ForgeError]) -> None:
+    failure = graphql_failure(kind, message, NOW)
+    assert type(failure) is becomes
+    assert message in failure.message
+    assert "installation" not in failure.hint
+
+
+RULE = (
+    "push declined due to repository rule violations error: GH013: Repository rule violations found for refs/heads/x."
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "hint"),
+    [
+        (f"{RULE} - GITHUB PUSH PROTECTION ————— Push cannot contain secrets", NeedsHumanAction, "secret"),
+        (f"{RULE} - Commits must have verified signatures.", NeedsHumanAction, "does not sign"),
+        (f"{RULE} - Changes must be made through the merge queue", NeedsHumanAction, "that rule"),
+        ("pre-receive hook declined error: GH001: Large files detected.", NeedsHumanAction, "too large"),
+        ("pre-receive hook declined error: GH007: Your push would publish a private email", NeedsHumanAction, "email"),
+        ("pre-receive hook declined the house's hook", NeedsHumanAction, "hook"),
+        ("fatal error in commit_refs", TemporaryFailure, ""),
+        ("This repository was archived so it is read-only.", NoAccess, "archived"),
+        ("The 'acme' organization has enabled or enforced SAML SSO.", NoAccess, "single sign-on"),
+    ],
+)
+def test_a_refused_push_is_told_in_githubs_words_first(said: str, kind: type[ForgeError], hint: str) -> None:
+    failure = git_failure("push", "GitHub refused the branch x", said, NOW)
+    assert type(failure) is kind
+    assert failure.message == "GitHub refused the branch x: " + " ".join(said.replace("—", "").split()).replace(
+        " - ", " "
+    )
+    assert hint in failure.hint
 
 
 @pytest.mark.parametrize("long", [False, True], ids=["short", "long"])

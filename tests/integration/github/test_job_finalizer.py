@@ -64,6 +64,7 @@ async def test_configured_labels_and_reviewers_are_added(
 ) -> None:
     for login in ("grace", "alan"):
         fake_github.repo.collaborators[fake_github.world.add_user(login).id] = "write"
+    fake_github.installation.permissions["members"] = "read"
     pull = await opened(harness, fake_github, labels=("bot", "Bug"), reviewers=("grace", "acme/core"))
     assert [name for name in pull.labels if not name.startswith("agent-")] == ["bot", "Bug"]
     assert pull.asked == ["grace", "team/core"]
@@ -77,8 +78,18 @@ async def test_one_invalid_reviewer_does_not_block_others(
     fake_github.repo.collaborators[fake_github.world.add_user("grace").id] = "write"
     pull = await opened(harness, fake_github, reviewers=("nobody", "grace"))
     assert pull.asked == ["grace"]
+    assert pull.body.count("No review was requested from nobody. GitHub answered 422") == 1
     state, _ = harness.ended("j1")
     assert state == "pr_opened"
+
+
+async def test_a_team_that_cannot_be_asked_is_told_in_the_draft(
+    harness: PublisherHarness, fake_github: FakeGitHubSetup
+) -> None:
+    pull = await opened(harness, fake_github, reviewers=("acme/core",))
+    assert pull.body.count("No review was requested from") == 1
+    assert "acme/core" in pull.body
+    assert "Members: read" in pull.body
 
 
 def close_pull(fake_github: FakeGitHubSetup, branch: str) -> None:

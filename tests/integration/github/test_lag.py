@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from app.github.base import NeedsHumanAction
+from app.github.base import NeedsHumanAction, TemporaryFailure
 from app.github.effects import GitHubForge
 from tests.support.github.fake import FakeGitHubSetup
-from tests.support.github.faults import BRANCH_UNSEEN, NODE_UNSEEN, PULLS, Fault, invalid
+from tests.support.github.faults import BRANCH_UNSEEN, NODE_UNSEEN, PULLS, TEAM_UNSEEN, TOO_QUICK, Fault, invalid
 from tests.support.github.publishing import BRANCH, commit, opened, wanted
 
 LIST = "GET /repos/ada/sample/pulls"
@@ -71,15 +71,35 @@ async def test_labels_and_reviewers_of_a_new_pull_request_are_waited_for(
     assert fake_github.world.now - began < timedelta(minutes=1)
 
 
-async def test_teams_that_the_token_cannot_see_do_not_hold_it_up_without_end(
-    forge: GitHubForge, fake_github: FakeGitHubSetup
+@pytest.mark.parametrize("members", [False, True], ids=["no permission", "not found"])
+async def test_teams_that_the_token_cannot_see_are_told_at_once(
+    forge: GitHubForge, fake_github: FakeGitHubSetup, members: bool
 ) -> None:
-    """Of them GitHub says the same for good: all of them together are waited for once."""
-    fake_github.repo.collaborators[fake_github.world.add_user("grace").id] = "write"
     pull = await opened(forge, fake_github)
-    fake_github.github.faults.append(invalid(REVIEWERS, NODE_UNSEEN, times=20))
+    if members:
+        fake_github.installation.permissions["members"] = "read"
+        fake_github.github.faults.append(invalid(REVIEWERS, TEAM_UNSEEN, times=20))
     began = fake_github.world.now
-    with pytest.raises(NeedsHumanAction, match="acme/one, acme/two, acme/three"):
+    with pytest.raises(NeedsHumanAction, match="acme/one, acme/two, acme/three") as caught:
         await forge.ensure_labels_and_reviewers(BRANCH, ["bot"], ["acme/one", "acme/two", "acme/three"])
     assert pull.labels == ["bot"]
-    assert fake_github.world.now - began < timedelta(minutes=2), "less than a publisher may hold an intent for"
+    assert "Members: read" in caught.value.hint
+    assert fake_github.world.now - began < timedelta(seconds=10)
+
+
+async def test_a_team_is_asked_with_the_permission_that_this_needs(
+    forge: GitHubForge, fake_github: FakeGitHubSetup
+) -> None:
+    pull = await opened(forge, fake_github)
+    fake_github.installation.permissions["members"] = "read"
+    await forge.ensure_labels_and_reviewers(BRANCH, ["bot"], ["acme/one"])
+    assert pull.asked == ["team/one"]
+
+
+async def test_a_pull_request_that_came_too_quickly_is_for_later(
+    forge: GitHubForge, fake_github: FakeGitHubSetup
+) -> None:
+    fake_github.github.faults.append(invalid(PULLS, TOO_QUICK))
+    with pytest.raises(TemporaryFailure, match="too quickly"):
+        await opened(forge, fake_github)
+    assert (await forge.ensure_pull_request(wanted())).endswith("/pull/2")

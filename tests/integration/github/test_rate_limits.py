@@ -11,8 +11,8 @@ from app.core.errors import AgentFixError
 from app.github.base import RateLimited
 from app.github.connection import MutationPacer
 from app.github.effects import GitHubForge
-from app.github.http_client import refusal_of
 from app.github.reader import RepositoryReader
+from app.github.refusals import refusal_of
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault
 

@@ -49,7 +49,11 @@ NODE_UNSEEN = [
     }
 ]
 """Right after a pull request or an issue was made: peter-evans/create-pull-request#4322 and
-trstringer/manual-approval#208. Of a team that the token may not see it is said for good: actions/github-script#572."""
+trstringer/manual-approval#208."""
+TEAM_UNSEEN = "Could not resolve to a node with the global id of 'T_kwDOA1'."
+"""Of a team that the token may not see, for good: actions/github-script#572."""
+TOO_QUICK = [{"resource": "PullRequest", "code": "custom", "message": "was submitted too quickly"}]
+"""When an account makes many pull requests, issues or comments; it passes after minutes: cli/cli#4801."""
 
 
 def invalid(match: str, errors: object, *, times: int = 1) -> Fault:

@@ -1,6 +1,7 @@
 """Pull requests: drafts, found by head, with files, reviews, inline comments. There is no route that merges."""
 
 from tests.support.github.authentication import AccessDenied
+from tests.support.github.faults import TEAM_UNSEEN
 from tests.support.github.server import Answer, Ask, rest
 from tests.support.github.views import files_view, inline_view, pull_view, requested_view, review_view, simple_pull_view
 from tests.support.github.world import Comment, Pull
@@ -103,6 +104,8 @@ def request_reviews(ask: Ask) -> Answer:
     for login in ask.body.get("reviewers", []):
         if login not in logins or login == ask.pull.user.login:
             raise AccessDenied(422, "Reviews may only be requested from collaborators.")
+    if ask.body.get("team_reviewers") and "members" not in ask.token.permissions:
+        raise AccessDenied(422, "Validation Failed", errors=TEAM_UNSEEN)
     wanted = [*ask.body.get("reviewers", []), *(f"team/{slug}" for slug in ask.body.get("team_reviewers", []))]
     ask.pull.asked += [name for name in wanted if name not in ask.pull.asked]
     return 201, simple_pull_view(ask.repo, ask.pull)

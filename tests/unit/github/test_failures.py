@@ -6,7 +6,7 @@ import httpx
 import pytest
 from githubkit.exception import RequestError
 
-from app.github.http_client import failure_of
+from app.github.refusals import failure_of
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 ASKED = httpx.Request("GET", "https://github.example.org/api/v3/app")
