@@ -510,7 +510,7 @@ def _add_jobs_and_view(commands: "Commands[argparse.ArgumentParser]") -> None:
     )
     start.add_argument("--plan-only", action="store_true", help="make a plan, and wait for its approval")
     start.add_argument("--urgent", action="store_true", help="before jobs that are not urgent")
-    for name, metavar in (("model", "M"), ("runner", "R"), ("budget", "USD")):
+    for name, metavar in (("model", "M"), ("runner", "R"), ("budget", "USD"), ("base", "BRANCH")):
         start.add_argument(f"--{name}", metavar=metavar)
     plan = actions.add_parser("plan", help="with --server: print a job's plan, or store an edited one")
     plan.add_argument("--edit", metavar="FILE", help="the edited plan as JSON; `-` for standard input")

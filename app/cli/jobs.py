@@ -436,7 +436,9 @@ class ServerJobs:
             body["text"] = _read_text(arguments.text)
         if arguments.search is not None:
             body |= {"search": arguments.search, "limit": arguments.limit}
-        options = {name: getattr(arguments, name) for name in ("model", "runner", "budget", "urgent", "plan_only")}
+        options = {
+            name: getattr(arguments, name) for name in ("model", "runner", "budget", "base", "urgent", "plan_only")
+        }
         self._print_id(
             arguments, self._call("POST", "", {**body, **{name: value for name, value in options.items() if value}})
         )

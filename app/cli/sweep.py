@@ -49,7 +49,9 @@ async def _sweep(
     else:
         for row in rows:
             print(f"#{row.number:<6} {outcomes.get(row.number) or _becomes(row):<50} {one_line(row.title)[:80]}")
-        print(f"{len(numbers)} of {len(rows)} taken.")
+        print(
+            f"{len(numbers)} of {len(rows)} taken." if rows else "No open issue has the label, or matches the search."
+        )
     if workflow is not None:
         write_outputs(workflow, {"issues": json.dumps(numbers)})
         write_summary(workflow, swept_table(rows, f"{settings.github_url}/{'/'.join(place)}"))

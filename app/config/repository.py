@@ -32,6 +32,7 @@ from app.core.task import TaskKind
 from app.core.text import nearest, one_line, visible
 from app.core.yaml_and_toml import WHOLE_FILE, Path, YamlDocument, YamlProblem, dotted, front_matter, read_yaml
 
+BaseBranches = str | dict[str, str]
 SOURCE = ".github/agent-fix.yml"
 MAX_PROBLEMS = 20
 
@@ -252,6 +253,11 @@ class RepoConfig(StrictRecord):
     title: Annotated[str, AfterValidator(rules.title)] | None = Field(
         default=None, description="The pattern of pull request titles, such as `fix: {title} (#{number})`."
     )
+    base: Annotated[dict[str, str], BeforeValidator(rules.base_branches, json_schema_input_type=BaseBranches)] = Field(
+        default={},
+        description="The branch to start from and to open pull requests against, instead of the default branch;"
+        ' or a mapping of `default`, "label:NAME" and "milestone:NAME" to branches.',
+    )
     labels: Labels = Field(default=(), description="Labels for the pull request.")
     reviewers: Reviewers = Field(
         default=(),
@@ -278,6 +284,12 @@ class RepoConfig(StrictRecord):
     def gone(self) -> tuple[str, ...]:
         """What people are told of keys of the file that have no effect any more."""
         return self._gone
+
+    def base_for(self, labels: Iterable[str], milestone: str = "") -> str:
+        """The branch for an issue with these labels, by the first key that applies; empty for the default branch."""
+        has = {f"label:{label}".casefold() for label in labels} | {f"milestone:{milestone}".casefold()}
+        special = (branch for key, branch in self.base.items() if key.casefold() in has)
+        return next(special, self.base.get("default", ""))
 
     def branch_for(self, *, slug: str, number: int | None = None) -> str:
         """The branch of a task. Without a number, `{number}` in the pattern is replaced by the slug."""

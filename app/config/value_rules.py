@@ -18,6 +18,7 @@ _HOST_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _NUMBER_LABEL = re.compile(r"\d+|0x[0-9a-f]*")
 PRIVATE_SUFFIXES = (".localhost", ".local", ".localdomain", ".internal", ".intranet", ".lan", ".home.arpa", ".onion")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+/-]{0,199}")
+_BASE_BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+@-]{0,199}")
 _RUNNER = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _TEMPLATE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}(?:/[A-Za-z0-9][A-Za-z0-9_-]{0,62})?(?::[A-Za-z0-9._-]{1,62})?")
 _GATE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,38}[A-Za-z0-9])?")
@@ -66,6 +67,22 @@ def model(value: str) -> str:
     if not _MODEL.fullmatch(value) or ".." in value:
         raise ValueError("must be a model name such as openai/gpt-5")
     return value
+
+
+def base_branch(value: str) -> str:
+    if not _BASE_BRANCH.fullmatch(value) or ".." in value or "//" in value or value.endswith((".lock", ".", "/")):
+        raise ValueError("must be a branch name such as develop")
+    return value
+
+
+def base_branches(value: object) -> dict[str, str]:
+    """A branch for everything, or branches by `default`, `label:NAME` and `milestone:NAME`."""
+    given = {"default": value} if isinstance(value, str) else value
+    if not isinstance(given, dict) or not all(isinstance(name, str) for name in (*given, *given.values())):
+        raise ValueError('must be a branch, or branches by `default`, "label:NAME" and "milestone:NAME"')
+    if wrong := [key for key in given if key != "default" and not re.fullmatch(r"(?:label|milestone):\S.*", key)]:
+        raise ValueError(f'has the key {wrong[0][:40]}; keys are `default`, "label:NAME" and "milestone:NAME"')
+    return {key: base_branch(branch) for key, branch in given.items()}
 
 
 def runner(value: str) -> str:

@@ -113,6 +113,7 @@ class GitHubIssue(GitHubModel):
     open: IsOpen = Field(validation_alias="state")
     locked: bool = False
     labels: Names = ()
+    milestone: TextOrNull = Field(default="", validation_alias=AliasPath("milestone", "title"))
     assignees: Annotated[tuple[int, ...], listed("id")] = ()
     pull_request: IsThere = False
     updated_at: datetime

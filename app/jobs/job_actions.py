@@ -68,6 +68,7 @@ class ProgramRequest(Record):
     budget: MicroUSD | None = None
     kind: TaskKind | None = None
     attempts: int | None = None
+    base: str | None = None
     urgent: bool = False
     at: datetime
 

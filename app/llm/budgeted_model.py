@@ -146,12 +146,13 @@ class BudgetedModel:
             except ModelError as error:
                 if error.kind not in ("retry", "wait"):
                     if is_outage(error) and not wait:
-                        # so the next answers skip it
                         await asyncio.to_thread(breaker.failed, error.reason, MAX_REST_SECONDS)
                     raise
                 await asyncio.to_thread(breaker.failed, error.reason, error.retry_after)
                 delay = backoff.delay(error)
                 if delay is None:
+                    if not wait:  # so the next answers skip it for a while
+                        await asyncio.to_thread(breaker.failed, error.reason, MAX_REST_SECONDS)
                     raise
                 self._progress.report("warning", f"{error.message} Trying again in {delay:.0f} s.")
                 await self._sleep(delay)

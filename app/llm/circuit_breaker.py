@@ -25,7 +25,7 @@ MAX_REST_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class SharedPause:
-    """A provider's pause that all processes with one database keep. A database that cannot be used stops no call."""
+    """A provider's or a model's pause that all processes with one database keep. Without a database, calls go on."""
 
     engine: Engine
     provider: str
@@ -103,8 +103,38 @@ class CircuitBreaker:
             self._shared.extend(left, why)
 
 
+PROVIDER_WIDE = frozenset({"unreachable", "connection_lost", "quota", "no_key", "bad_key"})
+"""Reasons that hold for every model of a provider; load, limits and errors are one model's."""
+
+
+class ModelBreaker:
+    """The breakers of one model: its own, and that of its provider and endpoint, which other models share."""
+
+    def __init__(self, model: CircuitBreaker, provider: CircuitBreaker) -> None:
+        self._model = model
+        self._provider = provider
+        self.why = ""
+        """The reason of the pause that `delay` gave last."""
+
+    def delay(self) -> float:
+        """As `CircuitBreaker.delay`. Blocking."""
+        for breaker in (self._provider, self._model):
+            if left := breaker.delay():
+                self.why = breaker.why
+                return left
+        return 0.0
+
+    def succeeded(self) -> None:
+        self._provider.succeeded()
+        self._model.succeeded()
+
+    def failed(self, why: str = "", retry_after: float | None = None) -> None:
+        """Count a failure where its reason holds. Blocking."""
+        (self._provider if why in PROVIDER_WIDE else self._model).failed(why, retry_after)
+
+
 class CircuitBreakers:
-    """One breaker for each provider and endpoint, shared by all users of this object.
+    """One breaker for each model and one for each provider, at their endpoint; shared by all users of this object.
 
     With an `engine`, pauses are shared by all processes with that database; `now` is in seconds since 1970.
     """
@@ -120,15 +150,18 @@ class CircuitBreakers:
         self._now = now
         self._breakers: dict[tuple[str, str], CircuitBreaker] = {}
 
-    def of(self, info: ModelInfo) -> CircuitBreaker:
-        """The breaker of a model's provider: the part of its name before the first slash, and its endpoint."""
-        provider = info.name.partition("/")[0]
-        key = provider, info.endpoint
+    def of(self, info: ModelInfo) -> ModelBreaker:
+        """A model's breakers; its provider is the part of its name before the first slash."""
+        provider, _, rest = info.name.partition("/")
+        return ModelBreaker(self._at(f"{provider}/{rest}", info.endpoint), self._at(provider, info.endpoint))
+
+    def _at(self, name: str, endpoint: str) -> CircuitBreaker:
+        key = name, endpoint
         if key not in self._breakers:
             shared = None
             if self._engine is not None:
-                endpoint = hashlib.sha256(info.endpoint.encode()).hexdigest()[:16] if info.endpoint else ""
-                shared = SharedPause(self._engine, f"{provider[:100]} {endpoint}".strip(), self._now)
+                digest = hashlib.sha256(endpoint.encode()).hexdigest()[:16] if endpoint else ""
+                shared = SharedPause(self._engine, f"{name[:140]} {digest}".strip(), self._now)
             self._breakers[key] = CircuitBreaker(self._clock, shared)
         return self._breakers[key]
 

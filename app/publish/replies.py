@@ -12,7 +12,8 @@ from app.publish.markdown import code_span, fenced, inline, prose
 # lines), and loading it took 60 ms of processor time in each process.
 
 OPTIONS: Final = (
-    "Options for all commands: `--model NAME`, `--runner NAME`, `--budget 5`, `--kind tests`, `--attempts 3`."
+    "Options for all commands: `--model NAME`, `--runner NAME`, `--budget 5`, `--kind tests`, `--attempts 3`, "
+    "`--base develop`, `--urgent`."
 )
 NO_LESSONS: Final = "Lessons are not available here. Put them in `AGENTS.md`, which every job reads."
 MAX_PROMPTS: Final = 30

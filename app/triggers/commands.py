@@ -43,7 +43,10 @@ _WORD = re.compile(r"\S+")
 _MONEY = re.compile(r"(\+?)\$?([0-9]{1,5}(?:\.[0-9]{1,6})?)")
 _WITH_PROMPT_NAME = re.compile(r"with\s+([a-z][a-z0-9-]{0,39})", re.IGNORECASE)
 """Words that choose a prompt, alone on the command's line: `with the new API` is a message."""
-_OPTIONS: Final = ("--model", "--runner", "--budget", "--kind", "--attempts")
+_OPTIONS: Final = ("--model", "--runner", "--budget", "--kind", "--attempts", "--base")
+_DASHES: Final = "-\u2013\u2014"
+_LIKE_AN_OPTION: Final = re.compile(rf"-?[{_DASHES}][A-Za-z]\S*")
+"""Also `-b`, and the dash that a phone makes of two hyphens."""
 _FLAGS: Final = ("--urgent",)
 _REFUSED: Final = ("--draft", "--no-draft")
 
@@ -61,12 +64,14 @@ class CommandOptions(Record):
     """The repository's own prompt: `/agent fix with NAME`, or the label `agent-fix:NAME`."""
     allow: str | None = None
     """For `allow`: the protected path that the job may change."""
+    base: str | None = None
+    """The branch to start from, and to open the pull request against."""
     urgent: bool = False
 
     def locked_by(self, operator: OperatorDefaults) -> str:
         """The key that one of these options sets although the operator locks it; empty if there is none."""
         keys = {"model": self.model, "runner": self.runner, "budget.usd": self.budget or self.extra}
-        keys["protected_paths"] = self.allow
+        keys |= {"protected_paths": self.allow, "base": self.base}
         return next((key for key, value in keys.items() if value and operator.locks(key)), "")
 
 
@@ -164,7 +169,7 @@ def _options(line: str) -> tuple[str, CommandOptions]:
 def _option(words: list[_CommandWord], found: dict[str, str]) -> int:
     """How many of the first words form an option, which is added to `found`."""
     name, equals, value = words[0].text.partition("=")
-    if not name.startswith("--"):
+    if not _LIKE_AN_OPTION.fullmatch(name):
         return 0
     if name in _REFUSED:
         raise _CommandError(f"`{name}` is not supported: agent-fix's pull requests are always drafts.")
@@ -172,9 +177,7 @@ def _option(words: list[_CommandWord], found: dict[str, str]) -> int:
         found[name] = "yes"
         return 1
     if name not in _OPTIONS:
-        if meant := get_close_matches(name, (*_OPTIONS, *_FLAGS), n=1, cutoff=0.75):
-            raise _CommandError(f"There is no option `{_shown(name)}`.", f"{meant[0]} …")
-        return 0
+        raise _unknown_option(name)
     if not equals:
         value = words[1].text if len(words) > 1 else ""
     if not value or value.startswith("--"):
@@ -185,9 +188,20 @@ def _option(words: list[_CommandWord], found: dict[str, str]) -> int:
     return 1 if equals else 2
 
 
+def _unknown_option(name: str) -> _CommandError:
+    """With the option that was probably meant, or else all of them."""
+    known = (*_OPTIONS, *_FLAGS)
+    if meant := get_close_matches(f"--{name.lstrip(_DASHES)}".casefold(), known, n=1, cutoff=0.75):
+        return _CommandError(f"There is no option `{_shown(name)}`.", f"{meant[0]} …")
+    listed = ", ".join(f"`{option}`" for option in known)
+    return _CommandError(
+        f"There is no option `{_shown(name)}`; the options are {listed}. Text that looks like one goes in backticks."
+    )
+
+
 def _last_option(words: list[_CommandWord], found: dict[str, str]) -> int:
     """How many of the last words form an option, which is added to `found`."""
-    if words[-1].text.startswith("--"):
+    if _LIKE_AN_OPTION.fullmatch(words[-1].text.partition("=")[0]):
         return _option(words[-1:], found)
     alone = (*_REFUSED, *_FLAGS)
     takes_a_value = len(words) > 1 and "=" not in words[-2].text and words[-2].text not in alone
@@ -198,7 +212,10 @@ def _checked(found: dict[str, str]) -> CommandOptions:
     model = _valid("--model", value_rules.model, found)
     runner = _valid("--runner", value_rules.runner, found)
     urgent = "--urgent" in found
-    options = CommandOptions(model=model, runner=runner, kind=_kind(found), attempts=_attempts(found), urgent=urgent)
+    base = _valid("--base", value_rules.base_branch, found)
+    options = CommandOptions(
+        model=model, runner=runner, kind=_kind(found), attempts=_attempts(found), base=base, urgent=urgent
+    )
     money = found.get("--budget")
     if money is None:
         return options

@@ -46,6 +46,7 @@ class EventSubject(GitHubModel):
     author: Id | None = Field(default=None, validation_alias=AliasPath("user", "id"))
     """A numeric id; None for a deleted account."""
     labels: Names = ()
+    milestone: TextOrNull = Field(default="", validation_alias=AliasPath("milestone", "title"))
     head: BranchHead | None = None
 
     @model_validator(mode="before")

@@ -41,7 +41,7 @@ from app.core.task import (
 )
 from app.core.text import one_line, visible
 from app.github.base import NeedsHumanAction
-from app.github.models import PullRequest
+from app.github.models import PullRequest, Repository
 from app.github.reader import RepositoryReader
 from app.jobs.context import JobAim, JobContext, PublishTarget
 from app.jobs.queue import ORDINARY, URGENT
@@ -110,6 +110,11 @@ class JobDraft:
         return config
 
     @property
+    def base_branch(self) -> str:
+        """The branch that the change is for, where there is no pull request."""
+        return base_branch(self.request, self.config, self.context.repo.repository)
+
+    @property
     def urgent(self) -> bool:
         """True if the command or a label of the issue says so."""
         labels = {label.casefold() for label in self.request.subject.labels}
@@ -160,7 +165,7 @@ class JobDraft:
             author=self.context.repo.ours.person,
             config=self.config.model_copy(update={"ci": "manual"}) if fork else self.config,
             publish_target=target,
-            base_ref=pull.base_branch if pull else repository.default_branch,
+            base_ref=pull.base_branch if pull else self.base_branch,
             pull=pull.number if pull else None,
             fork=fork,
             expected=pull.head if pull and target == "same_branch" else "",
@@ -187,7 +192,7 @@ class JobDraft:
             repository=f"{repository.owner}/{repository.name}",
             issue=issue,
             base=self.base,
-            base_ref=pull.head_branch if pull else repository.default_branch,
+            base_ref=pull.head_branch if pull else self.base_branch,
             slug=slug(issue.title),
             requester=facts.requester.person if facts.requester else None,
             origin=TaskOrigin(
@@ -258,12 +263,20 @@ class JobDraft:
         return [*notes, *self.config.gone, *prompt_context.notes]
 
 
+def base_branch(request: JobRequest, config: RepoConfig, repository: Repository) -> str:
+    """The branch that was asked for, or else the configuration's for this issue, or else the default branch."""
+    subject = request.subject
+    return request.options.base or config.base_for(subject.labels, subject.milestone) or repository.default_branch
+
+
 def as_before(request: JobRequest, former: Job) -> JobRequest:
     """Repeat a former job or plan, with its settings unless the request sets others."""
     options = request.options
     attempts = options.attempts or (former.attempts if former.attempts > 1 else None)
     prompt = options.prompt or former.task.prompt or None
     kept = {"kind": options.kind or explicitly_requested_kind(former.task), "attempts": attempts, "prompt": prompt}
+    if not request.subject.is_pull_request:
+        kept["base"] = options.base or former.task.base_ref or None
     return request.model_copy(update={"options": options.model_copy(update=kept)})
 
 
@@ -321,18 +334,16 @@ class JobCreator:
         former: JobWithContext | None = None,
     ) -> str | TriggerAnswer:
         """Create a job for a comment, a label, a question, or failing checks. `text` replaces the request's own."""
-        runner, pull, repo = request.options.runner, context.facts.pull, context.repo
+        runner, repo = request.options.runner, context.repo
         if runner is not None and runner not in self._defaults.runners:
             return TriggerAnswer("reply unknown_runner", replies.unknown_runner(runner, self._defaults.runners))
         try:
             prompt = await _asked_prompt(request, repo) if aim != "ask" else None
         except ConfigError as error:
             return TriggerAnswer("reply unknown_prompt", replies.no_prompt(error.message))
-        base = pull.head if pull else await _tip(repo)
-        if base is None:
-            return TriggerAnswer("reply no_base", replies.no_commits())
-        if not is_full_id(base):
-            return TriggerAnswer("reply no_base", replies.refused("The repository does not use SHA-1 objects."))
+        base = await _base(request, context)
+        if isinstance(base, TriggerAnswer):
+            return base
         prompt_context = await load_prompt_context(request, context)
         if aim != "ask":
             await asyncio.to_thread(self._add_failed_attempts, context, prompt_context)
@@ -407,8 +418,9 @@ class JobCreator:
 
 
 async def _with_prompts(draft: JobDraft) -> JobDraft:
-    """Use the default branch's prompts for a pull request: its own branch cannot change them."""
-    if draft.context.facts.pull is None or draft.aim in {"ask", "ci"}:
+    """Use the default branch's prompts for a pull request, or another base: these branches cannot change them."""
+    at_default = draft.context.facts.pull is None and draft.base_branch == draft.context.repo.repository.default_branch
+    if at_default or draft.aim in {"ask", "ci"}:
         return draft
     path = path_of(draft.kind().kind)
     content = await draft.context.repo.reader.file(path)
@@ -428,10 +440,26 @@ async def _asked_prompt(request: JobRequest, repo: RepositoryContext) -> Overrid
     return requested_prompt(name, parse_overrides({path: content}))
 
 
-async def _tip(repo: RepositoryContext) -> str | None:
-    """The default branch's head commit; None if there is no commit yet."""
+async def _base(request: JobRequest, context: TriggerContext) -> str | TriggerAnswer:
+    """The id of the commit to start from, or why there is none."""
+    pull, repo, config = context.facts.pull, context.repo, context.facts.config
+    if pull is not None and request.options.base not in {None, pull.base_branch}:
+        return TriggerAnswer("reply no_base", replies.refused("`--base` cannot change a pull request's target."))
+    default = repo.repository.default_branch
+    branch = default if isinstance(config, ConfigError) else base_branch(request, config, repo.repository)
+    commit = pull.head if pull else await _tip(repo, branch)
+    if commit is None:
+        text = replies.no_commits() if branch == default else replies.refused(f"There is no branch `{branch}` here.")
+        return TriggerAnswer("reply no_base", text)
+    if not is_full_id(commit):
+        return TriggerAnswer("reply no_base", replies.refused("The repository does not use SHA-1 objects."))
+    return commit
+
+
+async def _tip(repo: RepositoryContext, branch: str) -> str | None:
+    """The branch's head commit; None if there is no such branch, or no commit yet."""
     try:
-        return await repo.reader.head(repo.repository.default_branch)
+        return await repo.reader.head(branch)
     except NeedsHumanAction:  # GitHub's answer for an empty repository
         return None
 

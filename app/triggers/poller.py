@@ -76,6 +76,7 @@ def subject_of(issue: GitHubIssue) -> EventSubject:
         body=issue.body,
         author=issue.author or None,
         labels=issue.labels,
+        milestone=issue.milestone,
     )
 
 

@@ -30,7 +30,7 @@ from app.triggers.commands import parse
 from app.triggers.decisions import EventFacts, IssueState, JobRequest, TriggerContext
 from app.triggers.events import CommentEvent, TriggerEvent
 from app.triggers.github_clients import GitHubClients, RepositoryContext, read_config
-from app.triggers.job_creator import JobDraft
+from app.triggers.job_creator import JobDraft, base_branch
 from app.triggers.prompt_context import PromptContext, load_prompt_context
 from app.triggers.rules import destination_of
 from app.triggers.stores import ServerDefaults, Stores
@@ -109,9 +109,8 @@ class StatusCommentRecovery:
         """The job as if who speaks now had asked for it: it is their permission that counts."""
         reader, subject, now = repo.reader, event.subject, self.stores.clock()
         pull = await reader.pull_request(subject.number) if subject.is_pull_request else None
-        base = pull.head if pull else await reader.head(repo.repository.default_branch)
         config = await read_config(reader, self.defaults.operator)
-        if base is None or not is_full_id(base) or isinstance(config, AgentFixError):
+        if isinstance(config, AgentFixError):
             return None
         request = JobRequest(
             aim="plan" if status.plan else "fix",
@@ -119,6 +118,9 @@ class StatusCommentRecovery:
             trigger="" if subject.is_pull_request else "issue",
             destination=destination_of(event, pull),
         )
+        base = pull.head if pull else await reader.head(base_branch(request, config, repo.repository))
+        if base is None or not is_full_id(base):
+            return None
         at = event.at if isinstance(event, CommentEvent) else now
         trigger = Trigger("", event.repository.id, subject.number, event.actor.id, "", at, login=event.actor.login)
         context = TriggerContext(repo, trigger, EventFacts(event, None, repo.ours, IssueState(), config, pull=pull))

@@ -443,6 +443,7 @@ def requested(new: models.NewJob, job: str, change: Change) -> ProgramRequest:
         budget=micro(new.budget) if new.budget else None,
         kind=new.kind,
         attempts=new.attempts,
+        base=new.base,
         urgent=new.urgent,
         at=change.parts.overview.clock(),
     )

@@ -10,10 +10,11 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal, Self
 
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from app.config.value_rules import base_branch
 from app.core.examples import Example
 from app.core.job import MAX_ATTEMPTS, JobState, ProgressKind
 from app.core.model_usage import DOLLAR, MicroUSD
@@ -104,6 +105,9 @@ class NewJob(ApiBody):
     budget: Amount | None = None
     kind: TaskKind | None = None
     attempts: Annotated[int, Field(strict=True, ge=1, le=MAX_ATTEMPTS), BeforeValidator(_whole)] | None = None
+    base: Annotated[Name, AfterValidator(base_branch)] | None = Field(
+        default=None, description="The branch to start from and to open the pull request against."
+    )
     urgent: bool = Field(default=False, strict=True, description="Before jobs that are not urgent.")
 
     @model_validator(mode="after")

@@ -51,6 +51,7 @@ def pull(fake_github: FakeGitHubSetup) -> Issue:
 
 async def answers(fake_github: FakeGitHubSetup, pull: Issue) -> AsyncIterator[Any]:
     """Every REST route that the fake has, asked through githubkit's typed methods."""
+    fake_github.installation.permissions["members"] = "read"
     github, app = client(fake_github), client(fake_github, as_app=True)
     api, n, head = github.rest, fake_github.issue.number, fake_github.repo.branches["topic"]
     comment, inline = fake_github.issue.comments[0], fake_github.repo.threads[0].comments[0]

@@ -141,6 +141,7 @@ VALUES = {
     "iterate.reviews": ("false", "true"),
     "iterate.conflicts": ("false", "true"),
     "iterate.max": ("1", "2"),
+    "base": ("develop", "trunk"),
     "branch": ("ours/{number}", "theirs/{number}"),
     "title": ("'fix: {title}'", "'bug: {title}'"),
     "labels": ("[ours]", "[theirs]"),

@@ -64,6 +64,7 @@ ci: auto
 iterate: {ci: false, reviews: true, conflicts: true, max: 2}
 branch: bot/{number}-{slug}
 title: "fix: {title} (#{number})"
+base: {default: develop, "label:hotfix": main}
 labels: [bug, needs review]
 reviewers: [octocat, octo-org/maintainers]
 images: true
@@ -109,6 +110,7 @@ def test_every_key_is_read() -> None:
         iterate=IterateConfig(ci=False, max=2),
         branch="bot/{number}-{slug}",
         title="fix: {title} (#{number})",
+        base={"default": "develop", "label:hotfix": "main"},
         labels=("bug", "needs review"),
         reviewers=("octocat", "octo-org/maintainers"),
         images=True,

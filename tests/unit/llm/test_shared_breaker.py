@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
@@ -35,13 +36,32 @@ def process(engine: Engine, time: Time) -> CircuitBreakers:
 def test_rate_limit_seen_by_one_process_applies_to_all(tmp_path: Path) -> None:
     time, engine = Time(), database(tmp_path)
     one, other = process(engine, time), process(engine, time)
-    one.of(info()).failed("rate_limit", 60)
-    waiting = other.of(info("openai/gpt-5-mini"))
-    assert (waiting.delay(), waiting.why) == (60, "rate_limit")
+    one.of(info()).failed("rate_limited", 60)
+    waiting = other.of(info())
+    assert (waiting.delay(), waiting.why) == (60, "rate_limited")
+    assert other.of(info("openai/another")).delay() == 0, "its limit is its own"
     assert other.of(info("anthropic/claude")).delay() == 0
     assert other.of(info(endpoint="http://user:secret@gateway")).delay() == 0, "another endpoint"
     time.now += 61
     assert waiting.delay() == 0
+
+
+@pytest.mark.parametrize("why", ["quota", "bad_key", "no_key", "unreachable", "connection_lost"])
+def test_what_holds_for_a_provider_pauses_all_its_models(tmp_path: Path, why: str) -> None:
+    time, engine = Time(), database(tmp_path)
+    process(engine, time).of(info()).failed(why, 60)
+    waiting = process(engine, time).of(info("openai/another"))
+    assert (waiting.delay(), waiting.why) == (60, why)
+
+
+@pytest.mark.parametrize("why", ["server_error", "overloaded", "rate_limited", "timeout", "stream_cut"])
+def test_success_of_another_model_does_not_close_a_breaker(tmp_path: Path, why: str) -> None:
+    breakers = process(database(tmp_path), Time())
+    for _ in range(FAILURES):
+        breakers.of(info()).failed(why)
+        breakers.of(info("openai/another")).succeeded()
+    assert breakers.of(info("openai/another")).delay() == 0
+    assert breakers.of(info()).delay() > 0
 
 
 def test_open_breaker_is_shared_and_the_longer_pause_wins(tmp_path: Path) -> None:

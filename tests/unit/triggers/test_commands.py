@@ -142,12 +142,46 @@ def test_hidden_characters_are_neither_read_nor_kept() -> None:
         ("the `--model` option", "the `--model` option", CommandOptions()),
         ("the --model option of the tool", "the --model option of the tool", CommandOptions()),
         ("the --draft option", "the --draft option", CommandOptions()),
-        ("drop --verbose", "drop --verbose", CommandOptions()),
-        ("--verbose is  broken", "--verbose is  broken", CommandOptions()),
+        ("--base develop the parser", "the parser", CommandOptions(base="develop")),
+        ("the parser --base=release/2.x", "the parser", CommandOptions(base="release/2.x")),
+        ("drop `--verbose`", "drop `--verbose`", CommandOptions()),
+        ("- one of two", "- one of two", CommandOptions()),
+        ("-5 is wrong", "-5 is wrong", CommandOptions()),
     ],
 )
 def test_options_stand_at_the_ends_of_the_line(line: str, text: str, options: CommandOptions) -> None:
     assert understood(f"/agent fix {line}") == AgentCommand(verb="fix", text=text, options=options)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--branch develop",
+        "--onto=develop the parser",
+        "the parser --dry-run",
+        "the parser --onto develop",
+        "--verbose is broken",
+        "-b develop",
+        "\u2013branch develop",
+    ],
+)
+@pytest.mark.parametrize("command", ["/agent fix", "/agent plan", "/agent"])
+def test_an_option_that_is_not_ours_is_refused_with_the_list(command: str, line: str) -> None:
+    found = understood(f"{command} {line}")
+    assert found.verb == "help"
+    assert "There is no option" in found.problem
+    assert "`--base`" in found.problem
+    assert "backticks" in found.problem
+
+
+@pytest.mark.parametrize("name", ["-x;rm", "a..b", "main.lock", "/main", "a//b", "a b", "refs~1", "-"])
+def test_a_base_that_is_no_branch_name_is_refused(name: str) -> None:
+    assert understood(f"/agent fix --base={name.replace(' ', '?')}").verb == "help"
+
+
+@pytest.mark.parametrize("dash", ["\u2014", "\u2013"])
+def test_a_dash_of_a_phone_is_understood_as_a_typo(dash: str) -> None:
+    assert understood(f"/agent fix {dash}model a/b").suggestion == "--model …"
 
 
 def test_options_are_not_looked_for_below_the_line() -> None:
