@@ -121,8 +121,8 @@ class BranchesApi:
     def _fetch_failure(self, error: GitError) -> ForgeError:
         return self._failure("git", "Git could not reach GitHub", str(error))
 
-    def _failure(self, place: str, began: str, said: str) -> ForgeError:
-        failure = git_failure(place, began, said, self._api.app.now())
+    def _failure(self, place: str, began: str, message: str) -> ForgeError:
+        failure = git_failure(place, began, message, self._api.app.now())
         if isinstance(failure, RateLimited):
             self._api.pace.pause_until(failure.until)
         return failure

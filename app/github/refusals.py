@@ -37,7 +37,7 @@ class NotFoundOnGitHub(NoAccess):
 
 
 class FailureRule(NamedTuple):
-    """Where it is said (`any`, a status, a type of GraphQL error, `push`, `git`), part of it, and what it becomes."""
+    """Where it is found (`any`, a status, a type of GraphQL error, `push`, `git`), part of it, and what it becomes."""
 
     places: str
     part: str
@@ -175,10 +175,10 @@ RULES: Final = (
 """The first rule that matches counts; without one, a person has to look."""
 
 
-def failure_by(place: str, said: str, text: str, now: datetime) -> ForgeError:
-    """The error with `text` for what GitHub `said` at a `place` of the table."""
+def failure_by(place: str, message: str, text: str, now: datetime) -> ForgeError:
+    """The error with `text` for GitHub's `message` at a `place` of the table."""
     for rule in RULES:
-        if ({"any", place} & set(rule.places.split())) and re.search(rule.part, said, re.IGNORECASE):
+        if ({"any", place} & set(rule.places.split())) and re.search(rule.part, message, re.IGNORECASE):
             return (
                 RateLimited(text, until=now + DEFAULT_WAIT)
                 if rule.kind is RateLimited
@@ -187,9 +187,9 @@ def failure_by(place: str, said: str, text: str, now: datetime) -> ForgeError:
     return NeedsHumanAction(text)
 
 
-def git_failure(place: str, began: str, said: str, now: datetime) -> ForgeError:
+def git_failure(place: str, began: str, message: str, now: datetime) -> ForgeError:
     """The error for a message of git, at `push` or `git`; `began` says what was tried."""
-    text = " ".join(part for part in mask_tokens(said).split() if part.strip("-—"))
+    text = " ".join(part for part in mask_tokens(message).split() if part.strip("-—"))
     return failure_by(place, text, f"{began}: {text}", now)
 
 

@@ -47,7 +47,7 @@ def test_rate_limit_seen_by_one_process_applies_to_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("why", ["quota", "bad_key", "no_key", "unreachable", "connection_lost"])
-def test_what_holds_for_a_provider_pauses_all_its_models(tmp_path: Path, why: str) -> None:
+def test_reasons_of_a_provider_pause_all_its_models(tmp_path: Path, why: str) -> None:
     time, engine = Time(), database(tmp_path)
     process(engine, time).of(info()).failed(why, 60)
     waiting = process(engine, time).of(info("openai/another"))
