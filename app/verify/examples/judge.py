@@ -102,4 +102,5 @@ class ExampleJudge:
     ) -> list[ProgramRun]:
         async with self.project.open(f"examples.{condition.name}", patch) as sandbox:
             programs = Programs(tree, sandbox, condition, build=self.build)
-            return [await programs.run(one) for one in examples]
+            # A hang on the base is a difference: it is waited for once.
+            return [await programs.run(one, repeat=patch is not None or one.kind == "keeps") for one in examples]
