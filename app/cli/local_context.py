@@ -20,6 +20,7 @@ from app.core.lessons import local_repository_key
 from app.core.model_usage import Totals
 from app.core.patch import Patch, Tree
 from app.core.plan import Plan
+from app.core.redaction import Redactor
 from app.core.task import Person
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.schema import prepare_local_tables
@@ -70,7 +71,7 @@ def open_store(settings: Settings) -> JobStore:
         raise OutputError(message, hint="Choose another one with --state DIR.") from error
     database = settings.state / "agent-fix.db"
     log = sqlite_engine(database, synced=False)
-    store = JobStore(sqlite_engine(database), utc_now, log=log)
+    store = JobStore(sqlite_engine(database), utc_now, log=log, redactor=Redactor(settings.secrets))
     prepare_local_tables(store.engine)
     return store
 
@@ -170,7 +171,7 @@ class BranchPublisher(ChangePublisher):
     async def publish(self, patch: Patch, summary: str) -> PublishedChange:
         """One commit by plumbing and a new branch that holds it."""
         job, mirror = self.inputs.job, self.inputs.mirror
-        message = commit_message(job.task, summary)
+        message = commit_message(job.task, self.publishable_summary(patch, summary))
         commit = await asyncio.to_thread(mirror.commit, patch, message=message, author=BOT, date=job.created_at)
         failpoint("publish.committed")
         branch = await self._forge.ensure_branch(job.branch, commit)

@@ -428,7 +428,7 @@ class LocalRun:
     async def _write_files(self, result: JobResult) -> dict[str, Any]:
         """Write the files into OUT; returns the contents of `job.json`."""
         order, blobs = self.order, self.runner.blobs
-        document = job_document(order, result)
+        document: dict[str, Any] = self.local_context.store.redactor.redact_all(job_document(order, result))
         files: dict[str, str | bytes] = {"job.json": json.dumps(document, indent=2) + "\n"}
         if result.diff:
             files[CHANGE] = blobs.get(result.diff)

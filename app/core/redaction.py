@@ -1,22 +1,18 @@
-"""Finds secrets before text leaves the process: other people's by their format, our own by their value."""
+"""Finds secrets before text leaves the process: our own by their value, other people's by their format."""
 
 import base64
-import binascii
-import bz2
-import codecs
-import contextlib
 import html
-import lzma
+import json
 import math
 import re
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
-from urllib.parse import quote, unquote
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, quote_plus, unquote
 
-from app.core.text import normalised
-
+MASK = "[redacted]"
 _START = r"(?<![A-Za-z0-9_-])"
 _END = r"(?![A-Za-z0-9_-])"
 
@@ -32,27 +28,18 @@ class SecretFormat(NamedTuple):
     pattern: re.Pattern[str]
 
 
-def _token(kind: str, head: str, rest: str, *, end: str = _END) -> SecretFormat:
-    return SecretFormat(kind, head, re.compile(_START + re.escape(head) + rest + end))
+def _token(kind: str, head: str, rest: str) -> SecretFormat:
+    return SecretFormat(kind, head, re.compile(_START + re.escape(head) + rest + _END))
 
 
+# What detect-secrets 1.5 does not know, matches only in part, or matches in ordinary code.
 FORMATS = (
     _token("GitHub installation token", "ghs_", r"[A-Za-z0-9_.-]{36,}"),  # since 2026 ghs_APPID_JWT, about 520 long
-    _token("GitHub token", "ghp_", r"[A-Za-z0-9]{36,255}"),
-    _token("GitHub token", "gho_", r"[A-Za-z0-9]{36,255}"),
     _token("GitHub token", "ghu_", r"[A-Za-z0-9_.-]{36,}"),
     _token("GitHub token", "ghr_", r"[A-Za-z0-9]{36,255}"),
     _token("GitHub token", "github_pat_", r"[A-Za-z0-9]{22}_[A-Za-z0-9]{59}"),
-    _token("GitLab token", "glpat-", r"[A-Za-z0-9_-]{20,}(?:\.[a-z0-9.]{2,})?"),
-    _token("AWS access key", "AKIA", r"[A-Z2-7]{16}"),
-    _token("AWS access key", "ASIA", r"[A-Z2-7]{16}"),
-    _token("Slack token", "xox", r"[abeoprs]-[A-Za-z0-9-]{20,}"),
-    _token("Slack token", "xapp-", r"\d-[A-Z0-9]{8,}-\d+-[a-f0-9]{32,}"),
-    SecretFormat("Slack webhook", "/services/T", re.compile(r"slack\.com/services/T\w{8,}/B\w{8,}/\w{20,}")),
-    _token("Stripe key", "sk_live_", r"[A-Za-z0-9]{16,}"),
-    _token("Stripe key", "rk_live_", r"[A-Za-z0-9]{16,}"),
-    _token("Stripe key", "sk_test_", r"[A-Za-z0-9]{24,}"),
     _token("webhook signing secret", "whsec_", r"[A-Za-z0-9+/]{32,}={0,2}"),
+    _token("Slack token", "xapp-", r"\d-[A-Z0-9]{8,}-\d+-[a-f0-9]{32,}"),
     _token("Google API key", "AIza", r"[A-Za-z0-9_-]{35}"),
     _token("Google OAuth token", "ya29.", r"[A-Za-z0-9_-]{30,}"),
     _token("Google OAuth secret", "GOCSPX-", r"[A-Za-z0-9_-]{28}"),
@@ -67,20 +54,18 @@ FORMATS = (
     _token("PyPI token", "pypi-AgE", r"[A-Za-z0-9_-]{50,}"),
     _token("Docker token", "dckr_pat_", r"[A-Za-z0-9_-]{27}"),
     _token("DigitalOcean token", "dop_v1_", r"[0-9a-f]{64}"),
-    _token("SendGrid key", "SG.", r"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
     _token("Shopify token", "shpat_", r"[0-9a-fA-F]{32}"),
     _token("Databricks token", "dapi", r"[0-9a-f]{32}(?:-\d)?"),
-    _token("HashiCorp Vault token", "hvs.", r"[A-Za-z0-9_-]{24,}"),
     SecretFormat("Telegram bot token", ":AA", re.compile(r"\b\d{8,10}:AA[A-Za-z0-9_-]{33}" + _END)),
+    _token("HashiCorp Vault token", "hvs.", r"[A-Za-z0-9_-]{24,}"),
     _token("age key", "AGE-SECRET-KEY-1", r"[0-9A-Z]{58}"),
-    SecretFormat("Azure storage key", "AccountKey=", re.compile(r"AccountKey=[A-Za-z0-9+/]{80,88}={0,2}")),
     SecretFormat(
         "private key",
         "PRIVATE KEY",
         re.compile(
             r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
             r"(?:\\[rn]|[\s\"'+,])*(?:(?:Proc-Type|DEK-Info|Version|Comment):[^\n]{0,80}[\s\"'+,]+)*+"
-            r"[A-Za-z0-9+/=]{24}"
+            r"[A-Za-z0-9+/=]{24}(?:[A-Za-z0-9+/=]|\\[rn]|[\s\"'+,])*+(?:-----END [A-Z0-9 ]{1,40}-----)?"
         ),
     ),
     _token("JSON web token", "eyJ", r"[A-Za-z0-9_-]{12,}\.eyJ[A-Za-z0-9_-]{12,}\.[A-Za-z0-9_-]{20,}"),
@@ -114,13 +99,17 @@ _PUBLIC_SHAPE = re.compile(
 )
 _MIXED = re.compile(r"[0-9][A-Za-z]|[a-z][A-Z][a-z]*[0-9]|[A-Za-z][0-9]{1,3}[A-Za-z]|[a-z]{1,3}[A-Z]{2,}[a-z]")
 _WORDS = re.compile(r"[A-Za-z]{1,20}[0-9]{0,2}(?:[-_./:, @+=]+[A-Za-z0-9]{1,20})*")
+MAX_PLACEHOLDER = 60
 MIN_ENTROPY = {True: 2.7, False: 3.0}
 """Bits a character, for hexadecimal digits and otherwise; 20 random letters and digits have about 4."""
 
 
 def is_placeholder(value: str) -> bool:
-    """True for values that are obviously not secret: they say so, or hardly vary."""
-    return bool(_PLACEHOLDER.search(value)) or len(set(value)) < 6
+    """True for values that are obviously not secret: they say so, or hardly vary.
+
+    A long random value has such a word by chance.
+    """
+    return len(set(value)) < 6 or (len(value) <= MAX_PLACEHOLDER and bool(_PLACEHOLDER.search(value)))
 
 
 def looks_random(value: str) -> bool:
@@ -144,74 +133,107 @@ def entropy(value: str) -> float:
     return -sum(count / total * math.log2(count / total) for count in Counter(value).values())
 
 
-# Finds our secrets in text even if they are encoded, cut, split, reversed or compressed.
-#
-# Each secret is written in every known encoding and cut into all its parts of twelve characters, so that any part is
-# found. The text is searched as it is and after decoding. Who wants to leak a secret chooses the encoding, so more
-# than base64, hex and URLs is tried. Not covered: encryption, and encodings made up for the occasion.
+class SecretMatch(NamedTuple):
+    """A likely secret, by kind and 1-based line; its value is never stored."""
+
+    kind: str
+    line: int
+
+
+class _Span(NamedTuple):
+    start: int
+    end: int
+    kind: str
+
+
+def find_secrets(text: str) -> tuple[SecretMatch, ...]:
+    """Likely secrets in text such as the added lines of a diff, in order, each kind once per line."""
+    found = {SecretMatch(span.kind, text.count("\n", 0, span.start) + 1) for span in _spans(text)}
+    return tuple(sorted(found, key=lambda finding: (finding.line, finding.kind)))
+
+
+def mask_secrets(text: str) -> str:
+    """The text with everything masked that looks like a secret."""
+    for span in reversed(_spans(text)):
+        text = f"{text[: span.start]}{MASK}{text[span.end :]}"
+    return text
+
+
+def _spans(text: str) -> list[_Span]:
+    """Likely secrets in order, without overlaps; of two that overlap, the first to be found."""
+    spans = list[_Span]()
+    for span in _candidates(text):
+        if all(span.end <= other.start or span.start >= other.end for other in spans):
+            spans.append(span)
+    return sorted(spans)
+
+
+def _candidates(text: str) -> Iterator[_Span]:
+    for kind, head, pattern in FORMATS:
+        if head not in text:
+            continue
+        for match in pattern.finditer(text):
+            generic = "value" in match.groupdict()
+            value = match["value"] if generic else match[0].removeprefix(head)
+            if not is_placeholder(value) and (not generic or looks_random(value)):
+                yield _Span(*match.span("value" if generic else 0), kind)
+    for kind, pattern in _library_formats():
+        for match in pattern.finditer(text):
+            if not is_placeholder(match[0]):
+                end = _REST_OF_TOKEN.match(text, match.end())
+                yield _Span(match.start(), end.end() if end else match.end(), kind)
+    for match in ASSIGNMENT.finditer(text):
+        group = "value" if match["value"] else "bare"
+        if not is_placeholder(match[group]) and looks_random(match[group]):
+            yield _Span(*match.span(group), "password or key")
+
+
+_REST_OF_TOKEN = re.compile(r"[A-Za-z0-9_-]*")
+
+
+@cache
+def _library_formats() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """The formats of detect-secrets, as (kind, pattern); only its patterns are used, so it never asks a provider.
+
+    Left out: what FORMATS does better, patterns that match ordinary words (Artifactory, keywords, entropy, addresses),
+    and those whose time grows with the square of a line or worse (web tokens, npm, IBM).
+    """
+    from detect_secrets.plugins import (  # noqa: PLC0415  # 0.1 s of imports, when there is a text to search
+        aws,
+        azure_storage_key,
+        discord,
+        github_token,
+        gitlab_token,
+        mailchimp,
+        sendgrid,
+        slack,
+        square_oauth,
+        stripe,
+        twilio,
+    )
+
+    detectors = (
+        aws.AWSKeyDetector,
+        azure_storage_key.AzureStorageKeyDetector,
+        discord.DiscordBotTokenDetector,
+        github_token.GitHubTokenDetector,
+        gitlab_token.GitLabTokenDetector,
+        mailchimp.MailchimpDetector,
+        sendgrid.SendGridDetector,
+        slack.SlackDetector,
+        square_oauth.SquareOAuthDetector,
+        stripe.StripeDetector,
+        twilio.TwilioKeyDetector,
+    )
+    return tuple((kind.secret_type, pattern) for kind in detectors for pattern in kind.denylist)
+
 
 MIN_LENGTH = 8
-GRAM_LENGTH = 12
-"""So many characters of a random value in any spelling are enough."""
-MAX_UNPACKED = 4 * 1024 * 1024
-MAX_BLOBS = 5_000
-"""So many bytes and compressed streams are unpacked from one text, in all its layers together."""
-MAX_LAYERS = 3
-
-_PUBLIC_HEAD = re.compile(
-    r"-----BEGIN [A-Z0-9 ]+-----|ghs_\d+_|gh[a-z]_|github_pat_|sk-(?:ant-|or-|proj-|svcacct-|admin-)?(?:(?:api|v)\d+-)?"
-    r"|eyJ[A-Za-z0-9_-]*\.|-----END [A-Z0-9 ]+-----"
-)
+MIN_LINE = 32
+"""Characters of a line of a key that is a secret by itself."""
 _URL_PASSWORD = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@\s]*?:([^/@\s]+)@")
-_ESCAPED = re.compile(r"\\(?:u\{?([0-9A-Fa-f]{1,6})\}?|x([0-9A-Fa-f]{2})|([0-7]{3}))")
-_RUN = re.compile(rf"\S{{{GRAM_LENGTH},}}")
-_DECIMALS = re.compile(r"(?:\b[0-9]{2,3}\b[\s,;]*){8,}")
-_BITS = re.compile(r"(?:\b[01]{7,8}\b[\s,;]*){8,}")
-_ENTITY_NUMBER = re.compile(r"&#0*([0-9]{1,7})[0-9]*")
 _JOINTS = re.compile(r"(?:\\[nrt]|[\s\"'`+\\,;|>#*])+")
-_NOT_ALPHANUMERIC = re.compile(r"[^A-Za-z0-9]+")
-_BASE64 = r"[A-Za-z0-9+/_-]"
-_PACKED = re.compile(
-    rf"{_BASE64}{{20,}}(?:(?:\\n|[\s\"'\\,])+{_BASE64}{{20,}})*(?:(?:\\n|[\s\"'\\,])+{_BASE64}{{1,19}})?"
-)
-_HEXADECIMAL = re.compile(r"(?:[0-9A-Fa-f]{2}[\s:,]?){16,}")
-_APART = b"\n!" + b"0" * GRAM_LENGTH + b"!\n"
-"""Between decoded parts: no view of the text joins the end of one to the beginning of the next."""
-_CHUNK = 64 * 1024
-_OVERLAP = 256
-"""So many bytes of the streams before are searched again, because a secret may be split."""
-_ZLIB = b"\x78"
-_UNPACKERS = (
-    (b"\x1f\x8b", lambda: zlib.decompressobj(31)),
-    (_ZLIB, zlib.decompressobj),
-    (b"BZh", bz2.BZ2Decompressor),
-    (b"\xfd7zXZ", lzma.LZMADecompressor),
-)
-
-
-class SecretPatterns(NamedTuple):
-    """Search patterns of secrets.
-
-    `grams` are parts of random values, all of the same length; `complete` are complete values that consist of words.
-    """
-
-    grams: frozenset[str]
-    complete: frozenset[str]
-
-    def are_in(self, text: str) -> bool:
-        if any(encoded in text for encoded in self.complete):
-            return True
-        runs = (match[0] for match in _RUN.finditer(text))
-        pieces = (run[start : start + GRAM_LENGTH] for run in runs for start in range(len(run) - GRAM_LENGTH + 1))
-        return not self.grams.isdisjoint(pieces)
-
-
-class SearchForms(NamedTuple):
-    """What to search for in a text as it is, in its lower case, and among its letters and digits only."""
-
-    exact: SecretPatterns
-    folded: SecretPatterns
-    bare: SecretPatterns
+"""What stands between the parts of a value that is wrapped, quoted or written as several literals."""
 
 
 def secret_part(value: str) -> str:
@@ -222,267 +244,34 @@ def secret_part(value: str) -> str:
     return "" if re.match(r"[a-z][a-z0-9+.-]*://", value) else value
 
 
-def search_forms(values: Iterable[str]) -> SearchForms:
-    """The search patterns for these values."""
-    grams: tuple[set[str], set[str], set[str]] = (set(), set(), set())
-    complete: tuple[set[str], set[str], set[str]] = (set(), set(), set())
-    for value in values:
-        core = "".join(_PUBLIC_HEAD.sub("", value).split())
-        if len(core) >= GRAM_LENGTH and looks_random(core):
-            for kind, forms in zip(grams, _spelled(core), strict=True):
-                kind.update(_grams(forms) - _words(core))
-        else:
-            for form in {value, "".join(value.split())}:
-                for kind, forms in zip(complete, _spelled(form), strict=True):
-                    kind.update(forms)
-    return SearchForms(
-        *(SecretPatterns(frozenset(parts), frozenset(forms)) for parts, forms in zip(grams, complete, strict=True))
-    )
-
-
-def _spelled(value: str) -> tuple[set[str], set[str], set[str]]:
+def spellings(value: str) -> set[str]:
+    """The value as it is, in JSON, HTML and URLs, and in hexadecimal digits and base64."""
     raw = value.encode()
-    exact = _base64_spellings(raw) | _base64_spellings(value.encode("utf-16-le"))
-    spellings = {value, codecs.encode(value, "rot13"), *_base32_spellings(raw)}
-    folded = {form.lower() for form in spellings} | {raw.hex()}
-    bare = {_NOT_ALPHANUMERIC.sub("", form.lower()) for form in spellings}
-    exact, folded, bare = (forms | {form[::-1] for form in forms} for forms in (exact, folded, bare))
-    return exact, folded, {form for form in bare if len(form) >= MIN_LENGTH}
-
-
-def _grams(forms: Iterable[str]) -> set[str]:
-    parts = (form[start : start + GRAM_LENGTH] for form in forms for start in range(len(form) - GRAM_LENGTH + 1))
-    return {part for part in parts if len(set(part)) >= 5}
-
-
-def _words(value: str) -> set[str]:
-    """Parts of a random value that are letters of one case: the word `production` inside a key is not secret."""
-    words = {part.lower() for part in _grams([value]) if part.isalpha() and (part.islower() or part[1:].islower())}
-    return words | {word[::-1] for word in words}
-
-
-Finding = Literal["", "secret", "too much to search"]
-"""What a search found; empty if nothing. A text with too much to search may have a secret."""
-
-
-def contains_secret(secrets: SearchForms, text: str | bytes) -> Finding:
-    """Whether the text contains a secret directly, in one of its views, or inside decoded content."""
-    layer = [text if isinstance(text, str) else text.decode("latin-1")]
-    size = blobs = 0
-    for depth in range(MAX_LAYERS + 1):
-        inner = []
-        for shown in layer:
-            if any(_in_view(secrets, view) for view in _views(shown)):
-                return "secret"
-            for content in _unpacked(shown) if depth < MAX_LAYERS else ():
-                size, blobs = size + len(content), blobs + 1
-                if size > MAX_UNPACKED or blobs > MAX_BLOBS:
-                    return "too much to search"
-                inner.append(content.decode("latin-1"))
-        layer = inner
-    return ""
-
-
-def encodings(value: str) -> set[str]:
-    """Every spelling of the whole value that can appear directly in text, for masking."""
-    raw = value.encode()
-    forms = {value, value[::-1], codecs.encode(value, "rot13"), quote(value, safe=""), quote(value)}
-    forms |= {value.replace("\n", "\\n"), value.replace("\n", "\\r\\n"), html.escape(value)}
-    forms |= _base64_spellings(raw) | _base32_spellings(raw) | {raw.hex(), raw.hex().upper()}
-    return forms
-
-
-def _base64_spellings(raw: bytes) -> set[str]:
-    """The base64 characters that depend on these bytes alone, for each position at which they may start."""
-    forms = set()
-    for offset in range(3):
+    forms = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], html.escape(value)}
+    forms |= {quote(value), quote(value, safe=""), quote_plus(value), raw.hex(), raw.hex().upper()}
+    for offset in range(3):  # the characters that depend on these bytes alone, wherever they start in the encoded text
         padded = b"\0" * offset + raw
-        first, last = -(-offset * 8 // 6), len(padded) * 8 // 6
-        text = base64.b64encode(padded).decode()[first:last]
-        forms |= {text, text.translate(str.maketrans("+/", "-_"))}
+        encoded = base64.b64encode(padded).decode()[-(-offset * 8 // 6) : len(padded) * 8 // 6]
+        forms |= {encoded, encoded.translate(str.maketrans("+/", "-_"))}
     return forms
-
-
-def _base32_spellings(raw: bytes) -> set[str]:
-    forms = set()
-    for offset in range(5):
-        padded = b"\0" * offset + raw
-        forms.add(base64.b32encode(padded).decode()[-(-offset * 8 // 5) : len(padded) * 8 // 5])
-    return forms
-
-
-def _in_view(secrets: SearchForms, view: str) -> bool:
-    lower = view.lower()
-    if secrets.exact.are_in(view) or secrets.folded.are_in(lower):
-        return True
-    return secrets.bare.are_in(_NOT_ALPHANUMERIC.sub("", lower))
-
-
-def _views(text: str) -> set[str]:
-    """The text as it is and with one layer of encoding removed at a time, without duplicates."""
-    views = {text, text.replace("\0", ""), _JOINTS.sub("", text), _ESCAPED.sub(_character, text)}
-    views.add(html.unescape(_ENTITY_NUMBER.sub(r"&#\1", text)))  # Python reads no number of more than 4300 digits
-    views |= {unquote(text), unquote(unquote(text)), _DECIMALS.sub(_characters, text), _BITS.sub(_characters, text)}
-    if not text.isascii():
-        views.add(normalised(text, "NFKC"))
-    return views
-
-
-def _character(match: re.Match[str]) -> str:
-    code = int(match[1] or match[2], 16) if match[1] or match[2] else int(match[3], 8)
-    return chr(code) if code < 0x110000 else ""
-
-
-def _characters(match: re.Match[str]) -> str:
-    base = 2 if match.re is _BITS else 10
-    return "".join(chr(int(number, base)) for number in re.findall(r"\d+", match[0]))
-
-
-def _unpacked(text: str) -> Iterator[bytes]:
-    """What each compressed part of the text contains, then all its encoded parts that are text as one."""
-    texts = []
-    for content in _decoded(text):
-        yield from _opened(content)
-        if _is_text(content):
-            texts.append(content)
-    yield from _opened(text.encode("latin-1", "ignore"))
-    if texts:
-        yield _APART.join(texts)
-
-
-def _decoded(text: str) -> Iterator[bytes]:
-    for match in _HEXADECIMAL.finditer(text):
-        yield bytes.fromhex(re.sub(r"[\s:,]", "", match[0]))
-    for match in _PACKED.finditer(text):
-        pieces = re.findall(_BASE64 + "+", match[0].replace("\\n", " "))
-        whole = "".join(pieces)
-        content = _from_base64(whole)
-        yield content
-        apart = () if _is_text(content) and not any(len(piece) % 4 for piece in pieces[:-1]) else pieces
-        # A word before the compressed data would shift it: from each piece that begins some. Only the first goes to the
-        # end, so that the time does not grow with the square of the text.
-        starts = [number for number, piece in enumerate(pieces) if number and _begins_compressed(piece)]
-        parts = ("".join(pieces[start:end]) for start, end in zip(starts, (None, *starts[2:], None), strict=False))
-        yield from (_from_base64(run) for run in dict.fromkeys((*apart, *parts)) if run != whole)
-
-
-def _from_base64(run: str) -> bytes:
-    """The content, or nothing if that is no base64."""
-    encoded = run.translate(str.maketrans("-_", "+/"))
-    try:
-        return base64.b64decode(encoded[: -1 if len(encoded) % 4 == 1 else None] + "==")
-    except binascii.Error:
-        return b""
-
-
-def _begins_compressed(piece: str) -> bool:
-    head = _from_base64(piece[:8])
-    if head.startswith(_ZLIB) and int.from_bytes(head[:2]) % 31:  # zlib's own check of its first two bytes
-        return False
-    return any(head.startswith(magic) for magic, _ in _UNPACKERS)
-
-
-def _is_text(content: bytes) -> bool:
-    return len(content) >= GRAM_LENGTH and sum(32 <= byte < 127 for byte in content) > 0.9 * len(content)
-
-
-def _opened(content: bytes) -> Iterator[bytes]:
-    """The content of each of the compressed streams that follow one another, behind the end of those before.
-
-    There may be zeros between them (padding).
-    """
-    rest, before = memoryview(content), b""
-    while unpacker := next((make for magic, make in _UNPACKERS if rest[: len(magic)] == magic), None):
-        unpacked, rest = _decompressed(unpacker, rest)
-        yield before + unpacked
-        before = (before + unpacked)[-_OVERLAP:]
-        rest = rest[next((at for at, byte in enumerate(rest) if byte), len(rest)) :]
-
-
-def _decompressed(unpacker: Callable[[], Any], packed: memoryview) -> tuple[bytes, memoryview]:
-    """What is before the end, an error, or more than may be unpacked; and what follows the end, if it was reached."""
-    content = bytearray()
-    for step in (_CHUNK, 1):  # a call that fails returns nothing, so what was before an error is read byte by byte
-        content.clear()
-        with contextlib.suppress(zlib.error, OSError, EOFError, lzma.LZMAError, ValueError):
-            stream = unpacker()
-            for start in range(0, len(packed), step):
-                for part in _parts(stream, packed[start : start + step], step):
-                    content += part
-                    if len(content) > MAX_UNPACKED:
-                        return bytes(content), packed[:0]
-                if stream.eof:
-                    return bytes(content), packed[min(start + step, len(packed)) - len(stream.unused_data) :]
-            break
-    return bytes(content), packed[:0]
-
-
-def _parts(stream: Any, packed: memoryview, step: int) -> Iterator[bytes]:
-    """The content in parts of up to `step` bytes, each as soon as so many bytes give it."""
-    rest: bytes | memoryview = packed
-    while (part := stream.decompress(rest, step)) and not stream.eof:
-        yield part
-        rest = getattr(stream, "unconsumed_tail", b"")  # only zlib's returns what it did not read
-    yield part
-
-
-MASK = "[redacted]"
-_MASKED: Mapping[Finding, str] = {
-    "": "",
-    "secret": f"{MASK}: this text contained an encoded secret",
-    "too much to search": f"{MASK}: this text had more encoded or compressed data than is searched for secrets",
-}
-_CREDENTIALS = {"JSON web token", "credentials in a URL", "authorization header", "private key"}
-
-
-class SecretMatch(NamedTuple):
-    """A likely secret, by kind and 1-based line; its value is never stored."""
-
-    kind: str
-    line: int
-
-
-def find_secrets(text: str) -> tuple[SecretMatch, ...]:
-    """Likely secrets in text such as the added lines of a diff, in order, each kind once per line."""
-    found = {SecretMatch(kind, text.count("\n", 0, start) + 1) for kind, start in _candidates(text)}
-    return tuple(sorted(found, key=lambda finding: (finding.line, finding.kind)))
-
-
-def _candidates(text: str) -> Iterator[tuple[str, int]]:
-    for kind, head, pattern in FORMATS:
-        if head not in text:
-            continue
-        for match in pattern.finditer(text):
-            generic = "value" in match.groupdict()
-            value = match["value"] if generic else match[0].removeprefix(head)
-            if not is_placeholder(value) and (not generic or looks_random(value)):
-                yield kind, match.start()
-    for match in ASSIGNMENT.finditer(text):
-        value = match["value"] or match["bare"]
-        if not is_placeholder(value) and looks_random(value):
-            yield "password or key", match.start("value" if match["value"] else "bare")
-
-
-def mask_tokens(text: str) -> str:
-    """Mask everything that looks like a GitHub credential, for text that came from outside."""
-    for kind, _, pattern in FORMATS:
-        if kind.startswith("GitHub") or kind in _CREDENTIALS:
-            text = pattern.sub(MASK, text)
-    return text
 
 
 class Redactor:
     """Knows our own secrets by value and finds or masks them in text.
 
-    `found` decides whether text may be posted (a match is quarantined); `redact` is for logs. Of a URL only the
-    password is secret. Not covered: values of fewer than eight characters, or of one short lower-case word.
+    `found` decides whether text may be published: if not, none of it is. `redact` is for logs and for what is told on
+    the way; it also masks what looks like anybody's secret. Of a URL only the password is secret. Not covered: values
+    of fewer than eight characters or of one short lower-case word, parts of a value, and other encodings.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         guarded = {part for value in values if _is_guarded(part := secret_part(value.strip()))}
         self._count = len(guarded)
-        self._sought = search_forms(guarded)
-        self._spellings = sorted({form for value in guarded for form in encodings(value)}, key=len, reverse=True)
+        lines = {line.strip() for value in guarded if "\n" in value for line in value.splitlines()}
+        guarded |= {line for line in lines if len(line) >= MIN_LINE and not line.startswith("-----")}
+        forms = {form for value in guarded for form in spellings(value)}
+        self._spellings = sorted(forms, key=len, reverse=True)
+        self._bare = {bare for form in forms if len(bare := _JOINTS.sub("", form)) >= MIN_LENGTH}
 
     def __repr__(self) -> str:
         return f"Redactor({self._count} values)"
@@ -490,16 +279,61 @@ class Redactor:
     def __reduce__(self) -> str:
         raise TypeError("secrets are not stored")
 
-    def found(self, text: str | bytes) -> Finding:
-        """Whether the text contains one of our secrets, or a revealing part of one, in any known encoding."""
-        return contains_secret(self._sought, text)
+    def found(self, text: str | bytes) -> bool:
+        """Whether the text contains one of our secrets, also if it is wrapped, quoted in parts or encoded."""
+        if not self._spellings:
+            return False
+        shown = text if isinstance(text, str) else text.decode(errors="replace")
+        if any(form in view for view in {shown, unquote(shown)} for form in self._spellings):
+            return True
+        bare = _JOINTS.sub("", shown)
+        return any(form in bare for form in self._bare)
 
     def redact(self, text: str) -> str:
-        """Mask every direct spelling of a secret; mask the whole text if it may have one in another encoding."""
+        """Mask our secrets and what looks like others'; mask the whole text if ours are wrapped or written in parts."""
+        text = self._mask_ours(text)
+        return f"{MASK}: this text contained an encoded secret" if self.found(text) else mask_secrets(text)
+
+    def _mask_ours(self, text: str) -> str:
         for form in self._spellings:
             text = text.replace(form, MASK)
-        return _MASKED[self.found(text)] or text
+        return text
+
+    def redact_diff(self, diff: bytes) -> bytes:
+        """A diff with its added lines redacted; of the others, which the repository has, only our own secrets."""
+        lines = diff.decode("utf-8", "surrogateescape").split("\n")
+        blocks = groupby(lines, key=lambda line: line.startswith("+"))
+        shown = ((self.redact if added else self._mask_ours)("\n".join(block)) for added, block in blocks)
+        return "\n".join(shown).encode("utf-8", "surrogateescape")
+
+    def redact_all(self, value: Any) -> Any:
+        """JSON data with every string in it redacted."""
+        match value:
+            case str():
+                return self.redact(value)
+            case dict():
+                return {name: self.redact_all(inner) for name, inner in value.items()}
+            case list() | tuple():
+                return [self.redact_all(inner) for inner in value]
+        return value
+
+
+ANYBODYS: Final = Redactor()
+"""Knows no values, only formats."""
 
 
 def _is_guarded(value: str) -> bool:
     return len(value) >= MIN_LENGTH and not (len(value) < 16 and value.isalpha() and value.islower())
+
+
+def each_text(value: object) -> Iterator[str]:
+    """Every string in JSON data, however deep."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            for name, inner in value.items():
+                yield from (*each_text(name), *each_text(inner))
+        case list() | tuple():
+            for inner in value:
+                yield from each_text(inner)

@@ -12,7 +12,7 @@ import httpx
 from githubkit.exception import GitHubException, RequestError, RequestFailed
 from pydantic import ValidationError
 
-from app.core.redaction import mask_tokens
+from app.core.redaction import mask_secrets
 from app.github.base import ForgeError, NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure, WorkflowsMoved
 
 MAX_MESSAGE: Final = 500
@@ -189,7 +189,7 @@ def failure_by(place: str, message: str, text: str, now: datetime) -> ForgeError
 
 def git_failure(place: str, began: str, message: str, now: datetime) -> ForgeError:
     """The error for a message of git, at `push` or `git`; `began` says what was tried."""
-    text = " ".join(part for part in mask_tokens(message).split() if part.strip("-—"))
+    text = " ".join(part for part in mask_secrets(message).split() if part.strip("-—"))
     return failure_by(place, text, f"{began}: {text}", now)
 
 
@@ -270,4 +270,4 @@ def _seconds(text: str) -> timedelta:
 
 
 def _short(text: str) -> str:
-    return mask_tokens(" ".join(text.split()))[:MAX_MESSAGE]
+    return mask_secrets(" ".join(text.split()))[:MAX_MESSAGE]

@@ -21,6 +21,7 @@ from sqlalchemy.exc import IntegrityError
 from app.core.failpoints import failpoint
 from app.core.job import FINAL, WAITING, Job, JobResult, JobState
 from app.core.model_usage import DOLLAR, MicroUSD, usd
+from app.core.redaction import ANYBODYS, Redactor
 from app.jobs.context import JobContext, paid_by
 from app.jobs.status import (
     ACTIVE,
@@ -182,8 +183,16 @@ class QueuePlace:
 class JobQueue:
     """The queue, in short transactions over jobs and their contexts, from any number of processes."""
 
-    def __init__(self, engine: Engine, clock: Callable[[], datetime], *, caps: DayCaps | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Callable[[], datetime],
+        *,
+        caps: DayCaps | None = None,
+        redactor: Redactor = ANYBODYS,
+    ) -> None:
         self.engine = engine
+        self._redactor = redactor
         self._clock = clock
         self._caps = caps or DayCaps()
 
@@ -312,6 +321,7 @@ class JobQueue:
         """Postpone a job after an error that may pass. After MAX_ERROR_PAUSE of this it waits for a person."""
         if self.postpone(claim, f"{error} It is tried again.", pause) >= MAX_ERROR_PAUSE:
             reason = f"{error} It was tried again, with pauses of {MAX_ERROR_PAUSE // timedelta(hours=1)} hours in all."
+            reason = self._redactor.redact(reason)
             mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.state.not_in(FINAL))
             with writing(self.engine) as db:
                 db.execute(jobs.update().where(*mine).values(state="paused", reason=reason, updated_at=self._clock()))
@@ -326,7 +336,7 @@ class JobQueue:
         now = self._clock()
         with writing(self.engine) as db:
             mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch)
-            values = {"state": "queued", "reason": reason, "updated_at": now}
+            values = {"state": "queued", "reason": self._redactor.redact(reason), "updated_at": now}
             db.execute(jobs.update().where(*mine, jobs.c.state.not_in(FINAL)).values(values))
             waits = job_contexts.update().where(job_contexts.c.job == claim.job, sa.exists().where(*mine))
             longer = job_contexts.c.error_pause_seconds + pause.total_seconds()
@@ -337,6 +347,7 @@ class JobQueue:
 
     def hand_over(self, claim: JobClaim, result: dict[str, Any]) -> bool:
         """Pass the finished job to the publisher, with all its effects requested. False if the claim was lost."""
+        result = self._redactor.redact_all(result)
         with writing(self.engine) as db:
             mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.state.not_in(FINAL))
             values: dict[str, Any] = {"state": "publishing", "result": result, "verdict": verdict_of(result)}
@@ -457,7 +468,13 @@ class JobQueue:
 
         False if it is already final.
         """
-        ended = {"state": state, "reason": reason, "stop_requested": True, "owner": None, "epoch": jobs.c.epoch + 1}
+        ended = {
+            "state": state,
+            "reason": self._redactor.redact(reason),
+            "stop_requested": True,
+            "owner": None,
+            "epoch": jobs.c.epoch + 1,
+        }
         with writing(self.engine) as db:
             mine = jobs.update().where(jobs.c.id == job_id, jobs.c.state.not_in(FINAL))
             if db.execute(mine.values(updated_at=self._clock(), **ended)).rowcount != 1:
@@ -587,8 +604,8 @@ class JobQueue:
     def _store_rest(self, db: Connection, claim: JobClaim, result: dict[str, Any]) -> bool:
         resting = sa.exists().where(job_contexts.c.job == claim.job, HAS_REST)
         mine = jobs.update().where(jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, resting)
-        values = {"result": result, "verdict": verdict_of(result), "updated_at": self._clock()}
-        return db.execute(mine.values(values)).rowcount == 1
+        values = {"result": self._redactor.redact_all(result), "verdict": verdict_of(result)}
+        return db.execute(mine.values(**values, updated_at=self._clock())).rowcount == 1
 
     def _end_rest(self, db: Connection, job_id: str) -> bool:
         """False if the job has no rest to run."""

@@ -15,6 +15,7 @@ from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.job import FINAL, PUBLISHED, STREAMED, Job, JobState, Progress, ProgressKind
 from app.core.processes import is_alive, this_process
+from app.core.redaction import ANYBODYS, Redactor
 from app.jobs.context import JobContext, ThreadRef, paid_by
 from app.jobs.status import (
     ACTIVE,
@@ -86,11 +87,21 @@ class JobStore:
     """Reads and writes our own tables; each call is one short transaction.
 
     `log` is another engine on the same database, for logs that may be lost in a power cut. With `fence`, jobs of
-    another epoch are not changed: another process has taken them over.
+    another epoch are not changed: another process has taken them over. Everything that people may read is redacted
+    here, because only the process that works on a job knows the values of its secrets.
     """
 
-    def __init__(self, engine: Engine, clock: Clock, *, log: Engine | None = None, fence: int | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        *,
+        log: Engine | None = None,
+        fence: int | None = None,
+        redactor: Redactor = ANYBODYS,
+    ) -> None:
         self.engine = engine
+        self.redactor = redactor
         self._clock = clock
         self._log = log or engine
         self._fence = sa.true() if fence is None else jobs.c.epoch == fence
@@ -208,6 +219,7 @@ class JobStore:
             return bool(db.execute(sa.select(jobs.c.stop_requested).where(jobs.c.id == job_id)).scalar())
 
     def _update(self, job_id: str, waiting_for: WaitingFor = "", **values: Any) -> None:
+        values |= {name: self.redactor.redact_all(values[name]) for name in ("reason", "result") if name in values}
         with self.engine.begin() as db:
             mine = jobs.update().where(jobs.c.id == job_id, self._fence)
             if "result" in values:
@@ -219,8 +231,9 @@ class JobStore:
                 _release_issue(db, job_id)
 
     def add_progress(self, job_id: str, kind: ProgressKind, text: str) -> None:
+        row = {"job": job_id, "at": self._clock(), "kind": kind, "text": self.redactor.redact(text)}
         with self._log.begin() as db:
-            db.execute(progress.insert().values(job=job_id, at=self._clock(), kind=kind, text=text))
+            db.execute(progress.insert().values(row))
 
     def progress_since(
         self, job_id: str, after: int = 0, limit: int | None = None, *, streamed: bool = True
@@ -311,7 +324,8 @@ def prune_streamed(engine: Engine, now: datetime) -> int:
 class StoredProgress:
     """Passes progress on to another Progress and stores it in the job's log, without fragments.
 
-    A reported state becomes the job's state. With `streams`, what a model writes is stored too, in parts.
+    A reported state becomes the job's state. With `streams`, what a model writes is stored too, in parts that end
+    between words, so that no secret is stored in halves.
     """
 
     def __init__(self, store: JobStore, job_id: str, watcher: Progress, *, streams: bool = False) -> None:
@@ -326,7 +340,8 @@ class StoredProgress:
         if kind == "text" and self._streams:
             self._add_text(text)
         elif kind not in STREAMED:
-            self._store_text()
+            self._store_text(len(self._text))
+            text = self._store.redactor.redact(text)
             self._store.add_progress(self._job, kind, text)
         if kind == "state" and text in STATES:
             self._store.enter(self._job, cast("JobState", text))
@@ -336,12 +351,12 @@ class StoredProgress:
     def _add_text(self, text: str) -> None:
         self._text += text
         if monotonic() - self._stored_at >= PART_SECONDS or len(self._text) >= MAX_PART:
-            self._store_text()
+            self._store_text(max(self._text.rfind(" "), self._text.rfind("\n")) + 1)
 
-    def _store_text(self) -> None:
-        if self._text:
-            self._store.add_progress(self._job, "text", self._text)
-        self._text, self._stored_at = "", monotonic()
+    def _store_text(self, length: int) -> None:
+        if length:
+            self._store.add_progress(self._job, "text", self._text[:length])
+        self._text, self._stored_at = self._text[length:], monotonic()
 
 
 ALL_JOBS_EVERY = timedelta(minutes=10)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from app.config.settings import Settings
 from app.core.clock import utc_now
 from app.core.errors import AgentFixError, ExitCode, OutputError
+from app.core.redaction import Redactor
 from app.jobs.operations import OperationsOverview
 from app.jobs.queries import JobOverview
 from app.jobs.queue import DayCaps, JobQueue, QueueLimits
@@ -26,9 +27,9 @@ class ServerContext(Stores):
     """The stores of a server, with what its settings limit and its state directory holds."""
 
     def __init__(self, settings: Settings, clock: Callable[[], datetime] = utc_now) -> None:
-        super().__init__(open_database(settings.database_url, settings.state), clock)
+        super().__init__(open_database(settings.database_url, settings.state), clock, Redactor(settings.secrets))
         self.settings = settings
-        self.queue = JobQueue(self.engine, clock, caps=self.caps)
+        self.queue = JobQueue(self.engine, clock, caps=self.caps, redactor=self.redactor)
 
     def prepare(self) -> None:
         """Create what is missing. Raises OutputError if the state directory or the database cannot be used."""

@@ -109,7 +109,8 @@ class ServerApprover(Approver):
         self.approved = bool(self._messages.since(inputs.job.id, 0, "approve"))
 
     async def keep_plan(self, plan: Plan) -> None:
-        await asyncio.to_thread(self._plans.record, self._inputs.job.id, plan, self._author_of_plan)
+        shown = Plan.model_validate(self._inputs.store.redactor.redact_all(plan.model_dump(mode="json")))
+        await asyncio.to_thread(self._plans.record, self._inputs.job.id, shown, self._author_of_plan)
 
     async def approve(self, plan: Plan) -> Plan:
         """The approved plan with its edits. Raises WaitingForUser if nobody has approved it."""
@@ -160,7 +161,8 @@ class EffectPublisher(ChangePublisher):
     async def publish(self, patch: Patch, summary: str) -> PublishedChange:
         """Make the commit, so that its id is known, and store the bytes from which the publisher makes it again."""
         job, mirror = self.inputs.job, self.inputs.mirror
-        recipe = self._recipe(self.blobs.put(patch.model_dump_json().encode()), summary)
+        message = self.publishable_summary(patch, summary)
+        recipe = self._recipe(self.blobs.put(patch.model_dump_json().encode()), message)
         commit = await asyncio.to_thread(recipe.commit, mirror, patch)
         failpoint("publish.committed")
         changes = await asyncio.to_thread(mirror.diff_stat, job.task.base, commit)

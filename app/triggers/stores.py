@@ -10,6 +10,7 @@ from app.config.repository import NO_DEFAULTS, OperatorDefaults
 from app.core.job import Budget
 from app.core.lessons import github_repository_key
 from app.core.model_usage import ModelNames
+from app.core.redaction import ANYBODYS, Redactor
 from app.jobs.inbox import Inbox
 from app.jobs.job_actions import JobRequests, PlanVersions
 from app.jobs.lessons import SqlLessonStore
@@ -23,11 +24,12 @@ from app.publish.outbox import Outbox
 class Stores:
     """Everything in a server's database, by table."""
 
-    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+    def __init__(self, engine: Engine, clock: Callable[[], datetime], redactor: Redactor = ANYBODYS) -> None:
         self.engine = engine
         self.clock = clock
+        self.redactor = redactor
         self.inbox = Inbox(engine, clock)
-        self.queue = JobQueue(engine, clock)
+        self.queue = JobQueue(engine, clock, redactor=redactor)
         self.job_queries = JobQueries(engine, clock)
         self.messages = JobMessages(engine, clock)
         self.triggers = TriggerLog(engine, clock)
@@ -38,7 +40,7 @@ class Stores:
         self.requests = JobRequests(engine, clock)
 
     def job_store(self, fence: int | None = None) -> JobStore:
-        return JobStore(self.engine, self.clock, fence=fence)
+        return JobStore(self.engine, self.clock, fence=fence, redactor=self.redactor)
 
     def lessons(self, repository: int, fence: int | None = None) -> SqlLessonStore:
         return SqlLessonStore(self.engine, self.clock, github_repository_key(repository), fence=fence)

@@ -1,7 +1,6 @@
 """Values that exist in one place only, and the search for them everywhere else, in the encodings of thieves."""
 
 import base64
-import codecs
 import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -18,20 +17,14 @@ def canary() -> str:
 
 
 def forms(value: str) -> Iterator[bytes]:
-    """The value as it stands and as it would be carried out; of Base64 the part that any offset leaves alike."""
+    """The value as it is, and in every encoding in which it is searched for; of base64 what depends on it alone."""
     raw = value.encode()
     yield raw
-    yield raw[::-1]
     yield raw.hex().encode()
     yield raw.hex().upper().encode()
     yield " ".join(f"{byte:02x}" for byte in raw).encode()
-    yield raw.decode().encode("utf-16-le")
-    yield codecs.encode(value, "rot13").encode()
     yield quote(value, safe="").encode()
     yield "".join(f"%{byte:02x}" for byte in raw).encode()
-    yield "".join(f"\\x{byte:02x}" for byte in raw).encode()
-    yield "".join(f"\\u{byte:04x}" for byte in raw).encode()
-    yield base64.b32encode(raw).rstrip(b"=")
     for offset in range(3):
         encoded = base64.b64encode(b"\0" * offset + raw).rstrip(b"=")
         yield encoded[4 if offset else 0 : -2]

@@ -43,6 +43,7 @@ HOMES = {
     "cryptography": {"app.jobs.accounts"},
     "chromadb": {"app.pipeline.lessons"},
     "dbos": {"app.jobs"},
+    "detect_secrets": {"app.core.redaction"},
     "e2b": {"app.sandbox.e2b"},
     "fastapi": {"app.server", "app.server.web"},
     "git": {"app.repo.git_command"},

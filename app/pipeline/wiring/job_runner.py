@@ -1,6 +1,7 @@
 """Runs one job in one process, on a server, in the Action or on the command line."""
 
 import asyncio
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -54,6 +55,7 @@ from app.pipeline.wiring.external_agent import external_agent
 from app.pipeline.wiring.project_setup import ProjectSetup, SetupProject, propose_setup
 from app.pipeline.wiring.prompts import ImageDescriber, JobInputs, PromptBuilder, TaskKindSetup, job_lessons
 from app.pipeline.wiring.sandboxes import make_provider, setup_tools
+from app.publish.secret_scan import SecretScan
 from app.repo.git_store import GitError
 from app.repo.index.ranking import MAX_COMMITS
 from app.repo.index.survey import RepositorySurvey
@@ -139,6 +141,15 @@ class ChangePublisher(ABC):
     def __init__(self, inputs: JobInputs) -> None:
         self.inputs = inputs
         self.blobs = JobBlobs(inputs.store.engine, inputs.job.id)
+        self.redactor = inputs.store.redactor
+
+    def publishable_summary(self, patch: Patch, summary: str) -> str:
+        """The summary without what looks like anybody's secret. Raises SecretFound if one of ours is in it or in the
+        patch."""
+        scan = SecretScan(self.redactor)
+        scan.refuse_patch(self.inputs.job.id, patch)
+        scan.refuse(self.inputs.job.id, [summary])
+        return self.redactor.redact(summary)
 
     @abstractmethod
     async def publish(self, patch: Patch, summary: str) -> PublishedChange:
@@ -235,7 +246,7 @@ class JobRunner:
             )
         setup = (*self.setup_notes, *filter(is_note, self.workspaces.left_out))
         notes = (*result.notes, *filter(None, setup), *self.memory.used, *self.image_describer.notes)
-        result = result.model_copy(update={"trajectory": self.keep_trajectory(), "notes": notes})
+        result = self._redacted(result.model_copy(update={"trajectory": self.keep_trajectory(), "notes": notes}))
         self.publisher.finish(result)
         failpoint("finished")
         return result
@@ -244,9 +255,13 @@ class JobRunner:
         experience = JobExperience(self.inputs.job, self.inputs.tree, accepted, submission)
         return await self.memory.learn(experience, self.progress)
 
+    def _redacted(self, result: JobResult) -> JobResult:
+        return JobResult.model_validate(self.publisher.redactor.redact_all(result.model_dump(mode="json")))
+
     def keep_trajectory(self) -> str:
-        """The digest of the stored steps so far; empty if there are none."""
-        lines = trajectory_of(self.runners)
+        """The digest of the stored steps so far, redacted; empty if there are none."""
+        steps = (self.publisher.redactor.redact_all(json.loads(line)) for line in trajectory_of(self.runners))
+        lines = [json.dumps(step, ensure_ascii=False) for step in steps]
         return self.blobs.put("".join(f"{line}\n" for line in lines).encode("utf-8", "replace")) if lines else ""
 
     async def check_models(self) -> None:
@@ -270,7 +285,8 @@ class JobRunner:
         self.setup.propose = None  # no model is called any more
 
         def with_rest(found: Verification) -> JobResult:
-            return result.model_copy(update={"verification": found, "reason": " ".join(found.reasons)})
+            update = {"verification": found, "reason": " ".join(found.reasons)}
+            return self._redacted(result.model_copy(update=update))
 
         with waiting_for(self.progress, "the remaining tests"):
             known = result.verification
@@ -463,11 +479,12 @@ class JobRunner:
         await asyncio.to_thread(self.inputs.store.store_result, self.inputs.job.id, result.model_dump(mode="json"))
 
     def _keep_diff(self, patch: Patch) -> KeptChange:
-        """Store the change for people. One that git rejects is empty, which is reported."""
+        """Store the change for people, redacted. One that git rejects is empty, which is reported."""
         mirror, base = self.inputs.mirror, self.publisher.diff_base()
         try:
             diff = mirror.patch_diff(patch, base=base)
-            return KeptChange(diff=self.blobs.put(diff), changes=mirror.patch_stat(patch, base=base)) if diff else _NONE
+            shown = self.publisher.redactor.redact_diff(diff)
+            return KeptChange(diff=self.blobs.put(shown), changes=mirror.patch_stat(patch, base=base)) if diff else _NONE
         except GitError as error:
             self.progress.report("warning", f"git cannot show this change: {error}")
             return _NONE

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from app.core.redaction import mask_tokens
+from app.core.redaction import mask_secrets
 from app.github.base import ForgeError, NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
 from app.github.connection import AppConnection, AppCredentials, GitHubHost
 from app.github.effects import GitHubForge
@@ -293,7 +293,7 @@ def test_no_error_tells_a_token(token: str) -> None:
     failure = refusal_of(response, NOW)
     assert token[8:40] not in str(failure) + repr(failure.to_json())
     assert "bad [redacted] here" in failure.message
-    assert token not in mask_tokens(f"https://x-access-token:{token}@host/ Authorization: bearer {token}")
+    assert token not in mask_secrets(f"https://x-access-token:{token}@host/ Authorization: bearer {token}")
 
 
 async def test_a_graphql_refusal_has_a_kind(fake_github: FakeGitHubSetup) -> None:

@@ -335,7 +335,7 @@ async def test_our_own_secret_in_a_change_is_quarantined(
         case "message":
             changes["recipe"] = {"message": f"Fix {SECRET}\n\n[skip ci]\n"}
         case _:
-            changes[place] = f"Fix {SECRET[::-1]}"
+            changes[place] = f"Fix {SECRET.encode().hex()}"
     key = await harness.work(await harness.admit(), files, **changes)
     await harness.publish()
     standing = harness.effect_status(key)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app.core.redaction import SecretMatch, find_secrets
+from app.core.redaction import MASK, SecretMatch, find_secrets, mask_secrets
 
 ALPHANUMERIC = string.ascii_letters + string.digits
 BASE32 = string.ascii_uppercase + "234567"
@@ -45,23 +45,23 @@ Maker = Callable[[random.Random], str]
 PROVIDERS: dict[str, tuple[str, Maker]] = {
     "ghs 2026": ("GitHub installation token", lambda r: f"ghs_{r.randrange(10**6, 10**7)}_" + web_token(r)),
     "ghs": ("GitHub installation token", lambda r: "ghs_" + drawn(r, ALPHANUMERIC, 36)),
-    "ghp": ("GitHub token", lambda r: "ghp_" + drawn(r, ALPHANUMERIC, 36)),
-    "gho": ("GitHub token", lambda r: "gho_" + drawn(r, ALPHANUMERIC, 36)),
+    "ghp": ("GitHub Token", lambda r: "ghp_" + drawn(r, ALPHANUMERIC, 36)),
+    "gho": ("GitHub Token", lambda r: "gho_" + drawn(r, ALPHANUMERIC, 36)),
     "ghr": ("GitHub token", lambda r: "ghr_" + drawn(r, ALPHANUMERIC, 76)),
     "pat": (
         "GitHub token",
         lambda r: "github_" + "pat_" + drawn(r, ALPHANUMERIC, 22) + "_" + drawn(r, ALPHANUMERIC, 59),
     ),
-    "gitlab": ("GitLab token", lambda r: "glpat-" + drawn(r, ALPHANUMERIC, 20)),
-    "aws": ("AWS access key", lambda r: "AKIA" + drawn(r, BASE32, 16)),
-    "aws session": ("AWS access key", lambda r: "ASIA" + drawn(r, BASE32, 16)),
+    "gitlab": ("GitLab Token", lambda r: "glpat-" + drawn(r, ALPHANUMERIC, 20)),
+    "aws": ("AWS Access Key", lambda r: "AKIA" + drawn(r, BASE32, 16)),
+    "aws session": ("AWS Access Key", lambda r: "ASIA" + drawn(r, BASE32, 16)),
     "slack": (
-        "Slack token",
+        "Slack Token",
         lambda r: f"xoxb-{r.randrange(10**11, 10**12)}-{r.randrange(10**12, 10**13)}-{drawn(r, ALPHANUMERIC, 24)}",
     ),
-    "slack hook": ("Slack webhook", slack_hook),
-    "stripe": ("Stripe key", lambda r: "sk_" + "live_" + drawn(r, ALPHANUMERIC, 24)),
-    "stripe restricted": ("Stripe key", lambda r: "rk_" + "live_" + drawn(r, ALPHANUMERIC, 99)),
+    "slack hook": ("Slack Token", slack_hook),
+    "stripe": ("Stripe Access Key", lambda r: "sk_" + "live_" + drawn(r, ALPHANUMERIC, 24)),
+    "stripe restricted": ("Stripe Access Key", lambda r: "rk_" + "live_" + drawn(r, ALPHANUMERIC, 99)),
     "google": ("Google API key", lambda r: "AI" + "za" + drawn(r, URL_SAFE, 35)),
     "google oauth": ("Google OAuth secret", lambda r: "GOCSPX-" + drawn(r, URL_SAFE, 28)),
     "anthropic": ("Anthropic key", lambda r: "sk-ant-" + "api03-" + drawn(r, URL_SAFE, 93) + "AA"),
@@ -76,12 +76,19 @@ PROVIDERS: dict[str, tuple[str, Maker]] = {
     "pypi": ("PyPI token", lambda r: "pypi-" + "AgE" + drawn(r, URL_SAFE, 160)),
     "docker": ("Docker token", lambda r: "dckr_" + "pat_" + drawn(r, URL_SAFE, 27)),
     "digitalocean": ("DigitalOcean token", lambda r: "dop_v1_" + drawn(r, HEX, 64)),
-    "sendgrid": ("SendGrid key", lambda r: f"SG.{drawn(r, URL_SAFE, 22)}.{drawn(r, URL_SAFE, 43)}"),
+    "sendgrid": ("SendGrid API Key", lambda r: f"SG.{drawn(r, URL_SAFE, 22)}.{drawn(r, URL_SAFE, 43)}"),
     "shopify": ("Shopify token", lambda r: "shpat_" + drawn(r, HEX, 32)),
     "databricks": ("Databricks token", lambda r: "dapi" + drawn(r, HEX, 32)),
     "vault": ("HashiCorp Vault token", lambda r: "hvs." + drawn(r, URL_SAFE, 90)),
     "telegram": ("Telegram bot token", lambda r: f"{r.randrange(10**9, 10**10)}:AA{drawn(r, URL_SAFE, 33)}"),
-    "azure": ("Azure storage key", lambda r: "AccountKey=" + drawn(r, ALPHANUMERIC + "+/", 86) + "=="),
+    "discord": (
+        "Discord Bot Token",
+        lambda r: f"M{drawn(r, URL_SAFE, 23)}.{drawn(r, URL_SAFE, 6)}.{drawn(r, URL_SAFE, 27)}",
+    ),
+    "twilio": ("Twilio API Key", lambda r: "SK" + drawn(r, HEX, 32)),
+    "mailchimp": ("Mailchimp Access Key", lambda r: f"{drawn(r, HEX, 32)}-us{r.randrange(1, 20)}"),
+    "square": ("Square OAuth Secret", lambda r: "sq0csp-" + drawn(r, URL_SAFE, 43)),
+    "azure": ("Azure Storage Account access key", lambda r: "AccountKey=" + drawn(r, ALPHANUMERIC + "+/", 86) + "=="),
     "jwt": ("JSON web token", web_token),
     "rsa": ("private key", lambda r: private_key(r, "RSA ")),
     "pkcs8": ("private key", lambda r: private_key(r, "")),
@@ -126,6 +133,17 @@ def test_provider_secrets_are_found_in_any_surrounding_text(name: str) -> None:
     for number, around in enumerate(AROUND):
         text = "first line\n" * number + around.format(make(rng))
         assert kind in {finding.kind for finding in find_secrets(text) if finding.line == number + 1}, around
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_masking_leaves_no_part_of_a_provider_secret(name: str) -> None:
+    secret = PROVIDERS[name][1](random.Random(name))
+    masked = mask_secrets(f"before `{secret}` after")
+    assert MASK in masked
+    assert secret[-12:-1] not in masked.replace("@db.internal:5432/app", "")
+    assert masked.startswith("before ")
+    assert masked.endswith(" after")
+    assert mask_secrets(masked) == masked
 
 
 def test_number_of_test_secrets_is_as_documented() -> None:
@@ -201,9 +219,9 @@ def test_findings_name_kind_and_line_but_not_the_value() -> None:
     first, second = "AKIA" + drawn(rng, BASE32, 16), "ghp_" + drawn(rng, ALPHANUMERIC, 36)
     text = f"one\n{first} {second}\nthree\n{second}\n"
     assert find_secrets(text) == (
-        SecretMatch("AWS access key", 2),
-        SecretMatch("GitHub token", 2),
-        SecretMatch("GitHub token", 4),
+        SecretMatch("AWS Access Key", 2),
+        SecretMatch("GitHub Token", 2),
+        SecretMatch("GitHub Token", 4),
     )
     assert second[4:12] not in repr(find_secrets(text))
 

@@ -1,7 +1,5 @@
 """No effect of any kind carries one of our own secrets to GitHub (S11)."""
 
-import base64
-import gzip
 from datetime import UTC, datetime
 from typing import Any, get_args
 
@@ -66,12 +64,11 @@ def test_the_texts_of_a_verdict_are_replaced() -> None:
     }
 
 
-def test_text_with_too_much_to_search_has_its_own_message() -> None:
-    kind = next(kind for kind in KINDS if kind.__name__ == "UpdateStatusComment")
-    scan, too_much = SecretScan(Redactor((SECRET,))), base64.b64encode(gzip.compress(bytes(5_000_000))).decode()
-    held = scan.checked("job", made(kind, "body", too_much)).model_dump()["body"]
-    assert "more encoded or compressed data than is searched for secrets" in held
-    with pytest.raises(
-        SecretFound, match="more encoded or compressed data than is searched for secrets; none of it was published"
-    ):
-        scan.refuse("job", [too_much])
+@pytest.mark.parametrize(("kind", "name"), TEXTS, ids=lambda each: getattr(each, "__name__", each))
+def test_what_looks_like_anybodys_secret_is_masked(kind: Any, name: str) -> None:
+    if kind.__name__ in {"OpenDraftPullRequest", "OpenEarlyDraft", "PushCommits"}:
+        return  # the process that wrote them masked it, because a commit's id depends on its message
+    token = "ghp_" + "Zk9a" * 9
+    published = SecretScan(Redactor()).checked("job", made(kind, name, f"before {token} after"))
+    is_text = name == "shorter" or any(hasattr(limit, "max_length") for limit in kind.model_fields[name].metadata)
+    assert (token in published.model_dump_json()) is not is_text
