@@ -50,7 +50,7 @@ SPELLINGS = {
 }
 
 
-class Desk:
+class JobHarness:
     """A claimed job and the parts through which its process speaks."""
 
     def __init__(self, place: Path) -> None:
@@ -94,104 +94,106 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def harness(tmp_path: Path) -> JobHarness:
+    return JobHarness(tmp_path)
 
 
-def log_line(desk: Desk, text: str) -> str:
-    desk.store.add_progress("job1", "note", text)
-    return desk.rows(progress)
+def log_line(harness: JobHarness, text: str) -> str:
+    harness.store.add_progress("job1", "note", text)
+    return harness.rows(progress)
 
 
-def log_of_a_watched_job(desk: Desk, text: str) -> str:
+def log_of_a_watched_job(harness: JobHarness, text: str) -> str:
     heard: list[str] = []
 
     class Heard(NoProgress):
         def report(self, kind: Any, text: str) -> None:
             heard.append(text)
 
-    StoredProgress(desk.store, "job1", Heard()).report("note", text)
-    return desk.rows(progress) + json.dumps(heard)
+    StoredProgress(harness.store, "job1", Heard()).report("note", text)
+    return harness.rows(progress) + json.dumps(heard)
 
 
-def streamed_text(desk: Desk, text: str) -> str:
-    told = StoredProgress(desk.store, "job1", NoProgress(), streams=True)
+def streamed_text(harness: JobHarness, text: str) -> str:
+    told = StoredProgress(harness.store, "job1", NoProgress(), streams=True)
     for at in range(0, len(text), 7):
         told._stored_at = -100.0
         told.report("text", text[at : at + 7])
     told.report("note", "it ended")
-    with desk.server.engine.connect() as db:
+    with harness.server.engine.connect() as db:
         return "".join(db.execute(sa.select(progress.c.text).where(progress.c.kind == "text")).scalars())
 
 
-def reason_of_a_state(desk: Desk, text: str) -> str:
-    desk.store.enter("job1", "paused", text)
-    return desk.rows(jobs)
+def reason_of_a_state(harness: JobHarness, text: str) -> str:
+    harness.store.enter("job1", "paused", text)
+    return harness.rows(jobs)
 
 
-def reason_of_a_pause(desk: Desk, text: str) -> str:
-    desk.server.queue.retry_later(desk.claim, text, timedelta(days=30))
-    return desk.rows(jobs)
+def reason_of_a_pause(harness: JobHarness, text: str) -> str:
+    harness.server.queue.retry_later(harness.claim, text, timedelta(days=30))
+    return harness.rows(jobs)
 
 
-def reason_of_a_forced_end(desk: Desk, text: str) -> str:
-    desk.server.queue.end("job1", "error", text)
-    return desk.rows(jobs)
+def reason_of_a_forced_end(harness: JobHarness, text: str) -> str:
+    harness.server.queue.end("job1", "error", text)
+    return harness.rows(jobs)
 
 
-def result(desk: Desk, text: str) -> str:
-    desk.publisher.finish(JobResult(exit_status="no_change", reason=text, summary=text, notes=(text,)))
-    return desk.rows(jobs)
+def result(harness: JobHarness, text: str) -> str:
+    harness.publisher.finish(JobResult(exit_status="no_change", reason=text, summary=text, notes=(text,)))
+    return harness.rows(jobs)
 
 
-def result_so_far(desk: Desk, text: str) -> str:
-    desk.store.store_result("job1", JobResult(exit_status="paused", plan=Plan(summary=text)).model_dump(mode="json"))
-    return desk.rows(jobs)
+def result_so_far(harness: JobHarness, text: str) -> str:
+    harness.store.store_result("job1", JobResult(exit_status="paused", plan=Plan(summary=text)).model_dump(mode="json"))
+    return harness.rows(jobs)
 
 
-def result_handed_over(desk: Desk, text: str) -> str:
-    desk.server.queue.hand_over(desk.claim, JobResult(exit_status="pr_opened", summary=text).model_dump(mode="json"))
-    return desk.rows(jobs)
+def result_handed_over(harness: JobHarness, text: str) -> str:
+    harness.server.queue.hand_over(
+        harness.claim, JobResult(exit_status="pr_opened", summary=text).model_dump(mode="json")
+    )
+    return harness.rows(jobs)
 
 
-async def plan(desk: Desk, text: str) -> str:
-    await ServerApprover(desk.server, job_context(), desk.inputs).keep_plan(Plan(summary="s", steps=(text,)))
-    return desk.rows(plan_versions)
+async def plan(harness: JobHarness, text: str) -> str:
+    await ServerApprover(harness.server, job_context(), harness.inputs).keep_plan(Plan(summary="s", steps=(text,)))
+    return harness.rows(plan_versions)
 
 
-def trajectory(desk: Desk, text: str) -> str:
-    return desk.blob(desk.runner(json.dumps({"turn": 1, "output": text})).keep_trajectory())
+def trajectory(harness: JobHarness, text: str) -> str:
+    return harness.blob(harness.runner(json.dumps({"turn": 1, "output": text})).keep_trajectory())
 
 
-def kept_change(desk: Desk, text: str) -> str:
+def kept_change(harness: JobHarness, text: str) -> str:
     change = FileChange(path="b.py", mode="100644", content=f"# {text}\n".encode())
-    desk.patch = Patch(base=desk.patch.base, changes=(change,))
-    return desk.blob(desk.runner().keep_last_diff())
+    harness.patch = Patch(base=harness.patch.base, changes=(change,))
+    return harness.blob(harness.runner().keep_last_diff())
 
 
-async def commit(desk: Desk, text: str) -> str:
-    published = await desk.publisher.publish(desk.patch, text)
-    command = ("git", f"--git-dir={desk.inputs.mirror.path}", "cat-file", "commit", published.commit)
+async def commit(harness: JobHarness, text: str) -> str:
+    published = await harness.publisher.publish(harness.patch, text)
+    command = ("git", f"--git-dir={harness.inputs.mirror.path}", "cat-file", "commit", published.commit)
     return (await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)).stdout
 
 
-async def pushed_file(desk: Desk, text: str) -> str:
+async def pushed_file(harness: JobHarness, text: str) -> str:
     change = FileChange(path="b.py", mode="100644", content=text.encode())
-    await desk.publisher.publish(Patch(base=desk.patch.base, changes=(change,)), "Summary")
+    await harness.publisher.publish(Patch(base=harness.patch.base, changes=(change,)), "Summary")
     return text  # others' secrets in files are the business of the gate on contents
 
 
-async def name_of_a_pushed_file(desk: Desk, text: str) -> str:
+async def name_of_a_pushed_file(harness: JobHarness, text: str) -> str:
     change = FileChange(path=f"{text}.py", mode="100644", content=b"")
-    await desk.publisher.publish(Patch(base=desk.patch.base, changes=(change,)), "Summary")
+    await harness.publisher.publish(Patch(base=harness.patch.base, changes=(change,)), "Summary")
     return text
 
 
-def process_log(desk: Desk, text: str) -> str:
+def process_log(harness: JobHarness, text: str) -> str:
     stream = io.StringIO()
     before = logging.root.handlers[:]
     try:
-        log.configure(form="json", redactor=Redactor(desk.settings.secrets), stream=stream)
+        log.configure(form="json", redactor=Redactor(harness.settings.secrets), stream=stream)
         logging.getLogger("app.x").warning("said %s", text, extra={"field": text})
         try:
             int(text)
@@ -202,20 +204,20 @@ def process_log(desk: Desk, text: str) -> str:
     return stream.getvalue()
 
 
-def artifact_of_the_action(desk: Desk, text: str) -> str:
-    desk.store.add_progress("job1", "note", text)
-    desk.store.finish(
+def artifact_of_the_action(harness: JobHarness, text: str) -> str:
+    harness.store.add_progress("job1", "note", text)
+    harness.store.finish(
         "job1", "no_change", text, JobResult(exit_status="no_change", reason=text).model_dump(mode="json")
     )
-    found = desk.server.job_queries.get("job1")
+    found = harness.server.job_queries.get("job1")
     assert found is not None
-    keyless = settings_from({}, desk.settings.state)  # the publish step has no model's key
-    workflow = cast("Workflow", SimpleNamespace(temp=desk.settings.state, settings=keyless))
-    place = write_record(workflow, desk.server, found)
+    keyless = settings_from({}, harness.settings.state)  # the publish step has no model's key
+    workflow = cast("Workflow", SimpleNamespace(temp=harness.settings.state, settings=keyless))
+    place = write_record(workflow, harness.server, found)
     return "\n".join(path.read_text() for path in place.iterdir())
 
 
-WAYS_OUT: tuple[Callable[[Desk, str], Any], ...] = (
+WAYS_OUT: tuple[Callable[[JobHarness, str], Any], ...] = (
     log_line,
     log_of_a_watched_job,
     streamed_text,
@@ -240,14 +242,16 @@ QUARANTINED = {commit, pushed_file, name_of_a_pushed_file}
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("way", WAYS_OUT, ids=lambda way: way.__name__)
-async def test_no_way_out_carries_a_secret(way: Callable[[Desk, str], Any], spelling: str, desk: Desk) -> None:
+async def test_no_way_out_carries_a_secret(
+    way: Callable[[JobHarness, str], Any], spelling: str, harness: JobHarness
+) -> None:
     secret = SPELLINGS[spelling]
     if secret is THEIRS and way in {pushed_file, name_of_a_pushed_file}:
         pytest.skip("the gate on contents refuses it")
     if "\n" in secret and way in {name_of_a_pushed_file, streamed_text}:
         pytest.skip("it is in one line")
     try:
-        left = way(desk, f"before {secret} after")
+        left = way(harness, f"before {secret} after")
         left = left if isinstance(left, str) else await left
     except SecretFound:
         assert way in QUARANTINED
