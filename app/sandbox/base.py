@@ -66,6 +66,8 @@ class SandboxLimits:
     file_size: int = 2 * 1024**3
     disk: int = 4 * 1024**3
     """All files of the sandbox together, set-up's result apart."""
+    files: int = 400_000
+    """Files and directories, likewise: a file system has a number of inodes of its own."""
     output: int = 10 * 1024**2
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from app.sandbox.base import CompletedCommand, SandboxCommand
-from app.sandbox.host_directories import disk_use
+from app.sandbox.host_directories import DiskUse, disk_use
 from app.sandbox.machine.supervisor import OutputCapture
 
 OUTPUT_CEILING = 1024**3
@@ -26,6 +26,7 @@ QUOTA_INTERVAL = 0.25
 """Seconds between two looks at how full the file system is, which cost nothing."""
 LATE_BYTES = 256 * 1024
 """By so much the files of an earlier command may still grow: the file system places them on disk later."""
+LATE_ENTRIES = 64
 QUOTA_STEPS = 16
 """The files are counted when the file system has filled by this part of the limit since the last time."""
 UNPROMPTED = 10.0
@@ -36,13 +37,16 @@ COUNTING_SHARE = 20
 
 @dataclass(slots=True)
 class DiskQuota:
-    """The most bytes that all of `directories` may come to. One for the whole life of a sandbox."""
+    """The most bytes, and the most files and directories, of all `directories`. One for the whole life of a sandbox."""
 
     directories: Sequence[Path]
     limit: int
-    _at_first: int = -1
-    _when_counted: int = -1
-    """Bytes in use on the file system, before the first command and when the files were last counted."""
+    entries: int
+    note: bytes = b""
+    """Which limit was exceeded, as the last line of the command's output."""
+    _at_first: DiskUse | None = None
+    _when_counted: DiskUse = field(default_factory=lambda: DiskUse(0, 0))
+    """In use on the file system, before the first command and when the files were last counted."""
     _due: float = 0.0
     """When they are counted in any case, also across short commands (monotonic clock)."""
 
@@ -51,36 +55,52 @@ class DiskQuota:
 
         A command that begins with too much there, left by another, may clean up for as long as it adds next to nothing.
         """
-        allowed = self.limit
-        if self._at_first < 0:
+        allowed = DiskUse(self.limit, self.entries)
+        if self._at_first is None:
             self._at_first = self._when_counted = self._in_use()
             self._due = time.monotonic() + UNPROMPTED
         elif not self._due:
-            allowed = max(allowed, await asyncio.to_thread(self._count) + LATE_BYTES)
+            left = await asyncio.to_thread(self._count)
+            allowed = DiskUse(max(self.limit, left.size + LATE_BYTES), max(self.entries, left.entries + LATE_ENTRIES))
         while True:
             await asyncio.sleep(QUOTA_INTERVAL)
-            if self._in_use() - self._when_counted < self.limit / QUOTA_STEPS and time.monotonic() < self._due:
+            if not self._has_filled() and time.monotonic() < self._due:
                 continue
             self._when_counted, started = self._in_use(), time.monotonic()
-            if await asyncio.to_thread(self._count) > allowed:
+            if self._exceeds(await asyncio.to_thread(self._count), allowed):
                 self._due = 0.0  # the next command is counted at once
                 exceeded()
                 return
             self._due = time.monotonic() + max(UNPROMPTED, COUNTING_SHARE * (time.monotonic() - started))
 
-    @property
-    def note(self) -> bytes:
-        return f"\n[ended: the sandbox's files take more than {self.limit // 1024**2} MiB of disk]\n".encode()
+    def _exceeds(self, counted: DiskUse, allowed: DiskUse) -> bool:
+        if counted.size > allowed.size:
+            what = f"take more than {self.limit // 1024**2} MiB of disk"
+        elif counted.entries > allowed.entries:
+            what = f"and directories are more than {self.entries:,}"
+        else:
+            return False
+        self.note = f"\n[ended: the sandbox's files {what}]\n".encode()
+        return True
 
-    def _in_use(self) -> int:
+    def _has_filled(self) -> bool:
+        """Whether the file system has filled by a part of either limit since the last count."""
+        now, before = self._in_use(), self._when_counted
+        filled = (now.size - before.size) / self.limit, (now.entries - before.entries) / self.entries
+        return max(filled) >= 1 / QUOTA_STEPS
+
+    def _in_use(self) -> DiskUse:
         about = os.statvfs(self.directories[0])
-        return (about.f_blocks - about.f_bfree) * about.f_frsize
+        return DiskUse((about.f_blocks - about.f_bfree) * about.f_frsize, about.f_files - about.f_ffree)
 
-    def _count(self) -> int:
-        """The bytes that the directories take on disk."""
-        counted, hidden = disk_use(self.directories)
+    def _count(self) -> DiskUse:
+        """What the directories take on disk."""
+        counted = disk_use(self.directories)
+        if not counted.hidden or self._at_first is None:
+            return counted
         # If not all of it may be read, all that has come to the file system since may be in there.
-        return max(counted, self._in_use() - self._at_first) if hidden else counted
+        now, first = self._in_use(), self._at_first
+        return DiskUse(max(counted.size, now.size - first.size), max(counted.entries, now.entries - first.entries))
 
 
 class ProcessKiller(Protocol):

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from app.core.errors import SandboxError
 from app.sandbox.base import LIST_COMMAND, SYSTEM_PATH
@@ -133,11 +134,22 @@ def remove_tree(directory: Path) -> None:
         raise SandboxError(f"{directory} could not be removed.", hint="Check its owner and remove it by hand.")
 
 
-def disk_use(paths: Sequence[Path]) -> tuple[int, bool]:
-    """Bytes on disk, and whether a part could not be read. `du` walks by descriptor and follows no link. Blocking."""
-    du = [system_program("du"), "-s", "-c", "--block-size=1", "--", *map(str, paths)]
-    done = subprocess.run(du, env={"LC_ALL": "C"}, cwd="/", capture_output=True, check=False)
-    return int(done.stdout.splitlines()[-1].split()[0]), b"Permission denied" in done.stderr
+class DiskUse(NamedTuple):
+    """What files take on disk; `hidden` if a part could not be read."""
+
+    size: int
+    entries: int
+    hidden: bool = False
+
+
+def disk_use(paths: Sequence[Path]) -> DiskUse:
+    """`du` walks by descriptor and follows no link. Blocking."""
+    counted = []
+    for unit in ("--block-size=1", "--inodes"):
+        du = [system_program("du"), "-s", "-c", unit, "--", *map(str, paths)]
+        done = subprocess.run(du, env={"LC_ALL": "C"}, cwd="/", capture_output=True, check=False)
+        counted.append(int(done.stdout.splitlines()[-1].split()[0]))
+    return DiskUse(counted[0], counted[1], hidden=b"Permission denied" in done.stderr)
 
 
 def _quietly(argv: list[str]) -> bool:

@@ -382,7 +382,7 @@ class BubblewrapCommand(Executor):
         if self.changes is not None:
             self.changes.mkdir(mode=0o700, exist_ok=True)
             written.append(self.changes)
-        self._quota = DiskQuota(written, self.limits.disk)
+        self._quota = DiskQuota(written, self.limits.disk, self.limits.files)
 
     async def execute(self, command: SandboxCommand) -> CompletedCommand:
         variables = {**self.machine.environment(), **self.environment, **command.env}

@@ -73,7 +73,7 @@ def prune(directory: Path, most: int = MAX_BYTES) -> int:
     used = {path: path.stat().st_mtime_ns for path in directory.iterdir() if path.suffix not in _NOT_FINISHED}
     total, removed = 0, 0
     for layer in sorted(used, key=lambda path: used[path], reverse=True):
-        total += disk_use([layer])[0]
+        total += disk_use([layer]).size
         removed += total > most and _remove(layer)
     return removed
 
@@ -197,7 +197,9 @@ class LayerBuild:
     async def _execute(self) -> None:
         with scratch("egress") as private:
             socket = private / "egress.sock"
-            limits = replace(self.spec.limits, disk=DISK_FACTOR * self.spec.limits.disk)
+            limits = replace(
+                self.spec.limits, disk=DISK_FACTOR * self.spec.limits.disk, files=DISK_FACTOR * self.spec.limits.files
+            )
             environment = {**PROXY_ENVIRONMENT, **dict(self.setup.environment)}
             box = BubblewrapCommand(self.machine, lambda: self._mounts(socket), limits, environment)
             upstream = Upstream.from_environment(self.environment, self.setup.hosts)

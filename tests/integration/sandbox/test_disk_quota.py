@@ -10,7 +10,7 @@ from app.sandbox.base import Sandbox, SandboxLimits, SandboxSpec, SetupPlan
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from tests.support.sandboxes import filler, opened, shell
 
-LIMITS = SandboxLimits(disk=48 * 1024**2)
+LIMITS = SandboxLimits(disk=48 * 1024**2, files=8_000)
 NOTE = b"[ended: the sandbox's files take more than 48 MiB of disk]"
 PLACES = ("/tmp", "/workspace", "/home/agent")
 FILL = {
@@ -37,6 +37,21 @@ async def test_a_command_that_fills_the_disk_is_ended(sandbox: Sandbox, way: str
     assert (done.exit_code, done.timed_out) == (137, False)
     assert NOTE in done.output
     await shell(sandbox, f"chmod -R u+rwX {place}; rm -rf {place}/*; cd /tmp; head -c 1000 /dev/zero > small")
+
+
+EMPTY = {
+    "files": "i=0; while :; do : > $((i+=1)); done",
+    "directories": "i=0; while :; do mkdir -p $((i+=1))/a/b/c/d/e/f/g/h; done",
+    "links": "i=0; while :; do ln -s . $((i+=1)); done",
+}
+"""Each of them without end, and of next to no bytes."""
+
+
+@pytest.mark.parametrize("kind", EMPTY)
+async def test_a_command_that_makes_too_many_empty_files_is_ended(sandbox: Sandbox, kind: str) -> None:
+    done = await sandbox.exec(["bash", "-c", EMPTY[kind]], cwd="/tmp", timeout=200.0)
+    assert (done.exit_code, done.timed_out) == (137, False)
+    assert b"[ended: the sandbox's files and directories are more than 8,000]" in done.output
 
 
 async def test_a_full_sandbox_can_be_cleaned_slowly_but_not_filled_further(sandbox: Sandbox) -> None:
