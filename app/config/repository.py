@@ -207,6 +207,10 @@ class RepoConfig(StrictRecord):
     setup: Commands | None = Field(
         default=None, description="Commands that prepare the project; detected if absent, none if the list is empty."
     )
+    setup_by_model: bool = Field(
+        default=True,
+        description="Ask a model once for a set-up if none that is detected works. It runs with the same network.",
+    )
     test: Command | None = Field(default=None, description="The command of the test suite; detected if absent.")
     build: Command | None = Field(
         default=None,

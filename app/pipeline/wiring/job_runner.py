@@ -431,7 +431,9 @@ class JobRunner:
             limits=TrialLimits.of_job(job.budget),
             on_output=self._on_output,
             trials="never" if job.conflicts or job.aim == "ask" else "to choose",
-            propose=partial(propose_setup, partial(self.job_models.of("cheap").ask, "setup"), self.inputs.tree),
+            propose=partial(propose_setup, partial(self.job_models.of("cheap").ask, "setup"), self.inputs.tree)
+            if config.setup_by_model
+            else None,
         )
 
     def _on_output(self, output: bytes) -> None:

@@ -86,6 +86,14 @@ def parse_head(raw: bytes) -> RequestHead:
     return _absolute("GET" if found[1] == b"GET" else "HEAD", target, headers)
 
 
+def parse_origin_head(raw: bytes, tunnel: RequestHead) -> RequestHead:
+    """Parse the head of a request within a tunnel without TLS. Raises ProxyRefusal unless it is one GET or HEAD."""
+    method, _, rest = raw.partition(b" ")
+    if method not in (b"GET", b"HEAD") or not rest.startswith(b"/"):
+        raise ProxyRefusal("only GET and HEAD are carried without TLS, also within a tunnel")
+    return parse_head(method + b" http://" + tunnel.authority.encode("ascii") + rest)
+
+
 def _parse_headers(lines: list[bytes]) -> list[tuple[str, str]]:
     headers: list[tuple[str, str]] = []
     for line in lines:
@@ -249,12 +257,16 @@ _CHUNK = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RelayLimits:
-    """Limits of one set-up: connections at once (and waiting), total bytes each way, seconds without a byte."""
+    """Limits of one set-up: connections at once (and waiting), total bytes each way, seconds without a byte.
+
+    A tunnel on which more than `upload` bytes were sent, and more than were received, is an upload.
+    """
 
     connections: int = 64
     waiting: int = 448
     received: int = 4 * 1024**3
-    sent: int = 64 * 1024**2
+    sent: int = 16 * 1024**2
+    upload: int = 512 * 1024
     idle: float = 60.0
 
 
@@ -269,21 +281,32 @@ class ConnectionRelay:
 
     async def relay(self, near: Streams, far: Streams, *, both: bool) -> None:
         """Until the far side ends, nothing moves for too long, or a limit is reached. `both` is a tunnel."""
+        moved = {True: 0, False: 0}
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._caps.idle) as clock:
-                up = asyncio.create_task(self._pump(near[0], far[1], clock, sending=True)) if both else None
+                up = asyncio.create_task(self._pump(near[0], far[1], clock, moved, sending=True)) if both else None
                 try:
-                    await self._pump(far[0], near[1], clock, sending=False)
+                    await self._pump(far[0], near[1], clock, moved, sending=False)
                 finally:
                     if up is not None:
                         up.cancel()
                         await asyncio.gather(up, return_exceptions=True)
 
     async def _pump(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, clock: asyncio.Timeout, *, sending: bool
+        self,
+        source: asyncio.StreamReader,
+        sink: asyncio.StreamWriter,
+        clock: asyncio.Timeout,
+        moved: dict[bool, int],
+        *,
+        sending: bool,
     ) -> None:
+        """Copy until the end or a limit; `moved` counts the connection's bytes each way, True for those sent."""
         loop = asyncio.get_running_loop()
         while chunk := await source.read(_CHUNK):
+            moved[sending] += len(chunk)
+            if moved[True] > max(self._caps.upload, moved[False]):
+                self.exhausted = "the set-up sent more than it received, as an upload does"
             if not self._count(len(chunk), sending=sending):
                 break
             clock.reschedule(loop.time() + self._caps.idle)
@@ -450,8 +473,9 @@ class EgressProxy:
         try:
             if head.method == "CONNECT":
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                far[1].write(await self._check_first_bytes(reader, head, rule))
-                await self._relay.relay((reader, writer), far, both=True)
+                first_bytes = await self._check_first_bytes(reader, head, rule)
+                far[1].write(first_bytes)
+                await self._relay.relay((reader, writer), far, both=first_bytes[:1] == bytes([HANDSHAKE]))
             else:
                 chained = self._upstream.used_for(head)
                 extra = self._upstream.authorization if chained else ()
@@ -481,11 +505,14 @@ class EgressProxy:
         return rule
 
     async def _check_first_bytes(self, reader: asyncio.StreamReader, head: RequestHead, rule: HostRule) -> bytes:
-        """The client's first bytes in a tunnel, after a check that they are meant for the allowed host."""
+        """What a tunnel begins with: the client's TLS handshake, if it is meant for the allowed host; or, to an index
+        without TLS, one download, rebuilt as outside of a tunnel."""
         async with asyncio.timeout(self._caps.idle):
             first_bytes = await reader.read(1)
-            if not first_bytes or (first_bytes[0] != HANDSHAKE and not rule.tls):
-                return first_bytes
+            if not first_bytes:
+                raise _ConnectionLost
+            if first_bytes[0] != HANDSHAKE and not rule.tls:
+                return parse_origin_head(first_bytes + await _rest_of_head(reader), head).to_bytes()
             try:
                 first_bytes += await reader.readexactly(RECORD_HEADER - 1)
                 first_bytes += await reader.readexactly(record_length(first_bytes))
@@ -505,9 +532,13 @@ class EgressProxy:
 
 
 async def _read_head(reader: asyncio.StreamReader) -> RequestHead:
+    return parse_head(await _rest_of_head(reader))
+
+
+async def _rest_of_head(reader: asyncio.StreamReader) -> bytes:
     try:
         async with asyncio.timeout(_HEAD_SECONDS):
-            return parse_head(await reader.readuntil(b"\r\n\r\n"))
+            return await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
         status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
         raise ProxyRefusal("the request's head is too large", status) from None

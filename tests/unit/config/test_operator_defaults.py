@@ -116,6 +116,7 @@ VALUES = {
     "runner": ("codex", "kilo"),
     "plan": ("approve", "none"),
     "reviewer": ("false", "true"),
+    "setup_by_model": ("false", "true"),
     "setup": ("[make]", "[make all]"),
     "test": ("make", "make test"),
     "build": ("make", "make all"),

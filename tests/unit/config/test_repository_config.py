@@ -33,6 +33,7 @@ fallbacks: [anthropic/claude-sonnet-5]
 runner: native
 plan: approve
 reviewer: false
+setup_by_model: false
 setup:
   - pip install -e .
   - make fixtures
@@ -83,6 +84,7 @@ def test_every_key_is_read() -> None:
         runner="native",
         plan="approve",
         reviewer=False,
+        setup_by_model=False,
         setup=("pip install -e .", "make fixtures"),
         test="make test",
         build="make all",

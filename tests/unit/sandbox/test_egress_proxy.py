@@ -80,8 +80,9 @@ async def test_an_allowed_host_is_reached_by_a_tunnel(path: Path) -> None:
     async with far_server(echo) as port, EgressProxy(path, [f"http://127.0.0.1:{port}"]) as proxy:
         reader, writer, head = await tunnel(path, f"127.0.0.1:{port}")
         assert head.startswith(b"HTTP/1.1 200 ")
-        writer.write(b"hello")
-        assert await reader.readexactly(5) == b"hello"
+        hello = client_hello(None) + b"hello"
+        writer.write(hello)
+        assert await reader.readexactly(len(hello)) == hello
         writer.write_eof()
         assert await reader.read(-1) == b""
         writer.close()
@@ -337,6 +338,7 @@ async def test_more_bytes_than_a_set_up_may_send_end_it(path: Path) -> None:
         EgressProxy(path, [f"http://127.0.0.1:{port}"], caps=RelayLimits(sent=100_000)) as proxy,
     ):
         reader, writer, _ = await tunnel(path, f"127.0.0.1:{port}")
+        writer.write(client_hello(None))
         with contextlib.suppress(ConnectionError):
             for _ in range(8):
                 writer.write(b"x" * 65536)
@@ -345,6 +347,61 @@ async def test_more_bytes_than_a_set_up_may_send_end_it(path: Path) -> None:
             assert len(await reader.read(-1)) <= 100_000 + 65536
         writer.close()
         assert "sent more than 100000 bytes" in proxy.explanation
+
+
+async def test_an_upload_in_a_tunnel_ends_the_set_up(path: Path) -> None:
+    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(65536):
+            writer.write(b"more, please")
+
+    async with (
+        far_server(swallow) as port,
+        EgressProxy(path, [f"http://127.0.0.1:{port}"], caps=RelayLimits(upload=100_000)) as proxy,
+    ):
+        reader, writer, _ = await tunnel(path, f"127.0.0.1:{port}")
+        writer.write(client_hello(None))
+        with contextlib.suppress(ConnectionError):
+            for _ in range(8):
+                writer.write(b"x" * 65536)
+                await writer.drain()
+            await reader.read(-1)
+        writer.close()
+        assert proxy.explanation == "the set-up sent more than it received, as an upload does"
+
+
+INNER = (
+    b"PUT /stolen HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
+    b"POST /stolen HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
+    b"GET /a HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
+    b"GET /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    b"GET http://evil.test/ HTTP/1.1\r\n\r\n",
+    b"CONNECT evil.test:443 HTTP/1.1\r\n\r\n",
+    b"PATCH /a HTTP/1.1\r\n\r\n",
+    b"\x00\x01any other protocol\r\n\r\n",
+    b"GET @evil.test/ HTTP/1.1\r\n\r\n",
+)
+
+
+@pytest.mark.parametrize("inner", INNER)
+async def test_a_tunnel_without_tls_carries_downloads_only(path: Path, inner: bytes) -> None:
+    recorder = Recorder()
+    async with far_server(recorder) as port, EgressProxy(path, [f"http://127.0.0.1:{port}"]):
+        reader, writer, _ = await tunnel(path, f"127.0.0.1:{port}")
+        writer.write(inner)
+        assert (await reader.read(-1)).startswith(b"HTTP/1.1 403 ")
+        writer.close()
+    assert recorder.heard == b""
+
+
+async def test_a_download_in_a_tunnel_without_tls_is_one_rebuilt_request(path: Path) -> None:
+    recorder = Recorder()
+    async with far_server(recorder) as port, EgressProxy(path, [f"http://127.0.0.1:{port}"]):
+        reader, writer, _ = await tunnel(path, f"127.0.0.1:{port}")
+        writer.write(b"GET /simple/a?b=c HTTP/1.1\r\nHost: evil.test\r\n\r\nPUT /stolen HTTP/1.1\r\n\r\n")
+        assert (await reader.read(-1)).endswith(b"ok")
+        writer.close()
+    lines = recorder.heard.decode().split("\r\n")
+    assert lines == ["GET /simple/a?b=c HTTP/1.1", f"Host: 127.0.0.1:{port}", "Connection: close", "", ""]
 
 
 async def test_a_connection_on_which_nothing_moves_is_closed(path: Path) -> None:
@@ -366,11 +423,16 @@ async def test_a_slow_download_is_carried_as_long_as_something_moves(path: Path)
     """The client asks for each byte, so that the pace is the test's and not the clock's."""
 
     async def far(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(len(hello))
+        writer.write(b".")
         while await reader.read(1):
             writer.write(b".")
 
+    hello = client_hello(None)
     async with far_server(far) as port, EgressProxy(path, [f"http://127.0.0.1:{port}"], caps=RelayLimits(idle=5)):
         reader, writer, _ = await tunnel(path, f"127.0.0.1:{port}")
+        writer.write(hello)
+        await reader.readuntil(b".")
         for _ in range(200):
             writer.write(b"?")
             assert await reader.readexactly(1) == b"."
@@ -463,8 +525,9 @@ async def test_an_upstream_proxy_is_chained_to_with_its_credentials(path: Path) 
     ):
         reader, writer, head = await tunnel(path, "example.com:80")
         assert head.startswith(b"HTTP/1.1 200 ")
-        writer.write(b"hello")
-        assert await reader.readexactly(5) == b"hello"
+        hello = client_hello("example.com")
+        writer.write(hello)
+        assert await reader.readexactly(len(hello)) == hello
         writer.close()
         reader, writer = await asyncio.open_unix_connection(str(path))
         writer.write(b"GET http://example.com/a HTTP/1.1\r\n\r\n")
