@@ -107,6 +107,7 @@ class GitHubIssue(GitHubModel):
     """An issue, or the issue side of a pull request. `author` is 0 if the account is gone."""
 
     number: int
+    node: str = Field(default="", validation_alias="node_id")
     title: str
     body: TextOrNull = ""
     author: int = Field(default=0, validation_alias=_AUTHOR)
@@ -219,6 +220,7 @@ NOT_SUBMITTED: Final = datetime.max.replace(tzinfo=UTC)
 class PullRequestReview(PostedText):
     """A review; `state` is GitHub's word in lower case."""
 
+    node: str = Field(default="", validation_alias="node_id")
     state: Annotated[str, AfterValidator(str.lower)]
     commit: TextOrNull = Field(default="", validation_alias="commit_id")
     submitted_at: Annotated[datetime, BeforeValidator(lambda value: value or NOT_SUBMITTED)] = NOT_SUBMITTED

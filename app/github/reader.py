@@ -214,11 +214,11 @@ class RepositoryReader:
     async def comment_edit(self, comment: int) -> models.CommentEdit | None:
         """A comment's current text and last editor; None if it was deleted."""
         found = await self.api.find(models.IssueComment, calls.GET_COMMENT, comment)
-        return await self.last_edit(found) if found else None
+        return await self.last_edit(found.node) if found else None
 
-    async def last_edit(self, comment: models.IssueComment) -> models.CommentEdit | None:
-        """As `comment_edit`, for a comment that was read, also one on lines of a pull request."""
-        answer = await self.api.graphql(models.CommentEditAnswer, calls.COMMENT_EDIT, {"id": comment.node})
+    async def last_edit(self, node: str) -> models.CommentEdit | None:
+        """The current text and last editor of a comment, a review, or the description of an issue or pull request."""
+        answer = await self.api.graphql(models.CommentEditAnswer, calls.COMMENT_EDIT, {"id": node})
         return answer.node
 
     async def review_threads(

@@ -31,6 +31,8 @@ class IssueState(Record):
     """The current text of the comment or review that asks."""
     text_deleted: bool = False
     """That comment or review was deleted, or the whole issue."""
+    edited: str = ""
+    """What of the issue was changed after the request, if its texts were read only now: title, description …"""
     withdrawn: bool = False
     """Somebody else has added the label or assigned the bot since."""
     linked: int | None = None

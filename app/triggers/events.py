@@ -48,6 +48,9 @@ class EventSubject(GitHubModel):
     labels: Names = ()
     milestone: TextOrNull = Field(default="", validation_alias=AliasPath("milestone", "title"))
     head: BranchHead | None = None
+    node: str = ""
+    """Its id in GraphQL, if these texts were read now and not signed with the event: they may have been edited since
+    it."""
 
     @model_validator(mode="before")
     @classmethod

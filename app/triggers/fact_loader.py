@@ -29,6 +29,7 @@ from app.triggers.events import (
     ChecksFailed,
     CommentEvent,
     Event,
+    EventSubject,
     IssueCommented,
     LabelAdded,
     LabelRemoved,
@@ -175,6 +176,9 @@ class FactLoader:
         elif isinstance(event, CommentEvent):
             state = state.model_copy(update={"text": text, "text_deleted": text is None})
         facts = replace(facts, config=config, job=job, issue=issue, pull=pulled if issue else None, state=state)
+        if issue is not None and event.subject.node and HANDLERS[command.verb].asks_for_work:
+            edited = await _edited_since(trigger.at, event.subject, reader)
+            facts = replace(facts, state=facts.state.model_copy(update={"edited": edited}))
         return await self._with_pull_requests(event, command, repo, facts)
 
     def _from_database(
@@ -272,6 +276,23 @@ class FactLoader:
         if event.pull_requests:
             return await if_accessible(reader.pull_request(event.pull_requests[0]))
         return await reader.pull_request_of(event.head_ref) if event.head_ref else None
+
+
+_CHANGES = {"renamed": "title", "transferred": "repository"}
+"""Events of an issue that change what was authorised; GitHub's `lastEditedAt` is of the description alone."""
+
+
+async def _edited_since(moment: datetime, subject: EventSubject, reader: RepositoryReader) -> str:
+    """What was changed after that moment; empty if nothing was. GitHub's times are whole seconds."""
+    edit, issue_events = await asyncio.gather(
+        if_accessible(reader.last_edit(subject.node)), reader.issue_events(subject.number)
+    )
+    changed = dict.fromkeys(
+        _CHANGES[each.event] for each in issue_events if each.event in _CHANGES and each.at >= moment
+    )
+    if edit is None or (edit.edited_at is not None and edit.edited_at >= moment):
+        changed["description"] = None
+    return " and ".join(changed)
 
 
 async def _current_text(event: TriggerEvent, reader: RepositoryReader) -> str | None:

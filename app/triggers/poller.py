@@ -77,6 +77,7 @@ def subject_of(issue: GitHubIssue) -> EventSubject:
         author=issue.author or None,
         labels=issue.labels,
         milestone=issue.milestone,
+        node=issue.node,
     )
 
 
@@ -173,7 +174,7 @@ class RepositoryPoll:
         if await self._is_decided(comment_key(self._repo.repository.id, kind, comment.id)):
             return None
         if comment.may_be_edited:
-            edit = await if_accessible(self._reader.last_edit(comment))
+            edit = await if_accessible(self._reader.last_edit(comment.node))
             if edit is None or edit.edited_at is not None:
                 return None
         issue = await if_accessible(self._reader.issue(comment.number))
@@ -190,6 +191,9 @@ class RepositoryPoll:
                 if review.submitted_at < since or not self._is_review_of_bot(review, pull):
                     continue
                 if await self._is_decided(comment_key(repository, "review", review.id)):
+                    continue
+                edit = await if_accessible(self._reader.last_edit(review.node))
+                if edit is None or edit.edited_at is not None:  # as with comments
                     continue
                 if issue := await if_accessible(self._reader.issue(pull.number)):
                     yield ReviewSubmitted(

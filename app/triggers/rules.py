@@ -236,6 +236,15 @@ def has_pull_request(facts: EventFacts) -> Decision | None:
     return refused("has_pull_request", text)
 
 
+def edited_since(facts: EventFacts) -> Decision | None:
+    """What was authorised is what is used. A webhook's texts are signed; those that were read later are checked."""
+    if not facts.state.edited:
+        return None
+    event = facts.event
+    again = "add the label again" if isinstance(event, LabelAdded) else "ask again"
+    return refused("edited_since", f"Its {facts.state.edited} changed after the request; please read it and {again}.")
+
+
 def refused_by_command(facts: EventFacts) -> Decision | None:
     return handler_of(facts).refuse(facts)
 
@@ -251,6 +260,7 @@ RULES: Final[tuple[Callable[[EventFacts], Decision | None], ...]] = (
     closed,
     locked,
     assigned_elsewhere,
+    edited_since,
     has_pull_request,
     refused_by_command,
 )

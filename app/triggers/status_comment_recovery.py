@@ -181,7 +181,7 @@ async def _edited_status(reader: RepositoryReader, comment: IssueComment) -> Sta
     """
     if not shows_status(comment.body):
         return None
-    edit = await reader.last_edit(comment)
+    edit = await reader.last_edit(comment.node)
     if edit is None or not edit.editor_name or edit.editor == comment.author or not await reader.may_write(edit.editor):
         return None
     return read_status(up_to_marker(edit.body))

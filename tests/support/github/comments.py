@@ -84,7 +84,10 @@ def _event_view(ask: Ask, event: WorldEvent) -> dict[str, object]:
     label = {"label": {"name": event.label, "color": "ededed"}} if event.label else {}
     if event.assignee:  # the actor of an assignment is who was assigned, the assigner who did it
         label = {"assignee": user_view(event.assignee), "assigner": user_view(event.user)}
+    if event.rename:
+        label = {"rename": {"from": event.rename[0], "to": event.rename[1]}}
     shapes = {
+        "renamed": models.RenamedIssueEvent,
         "labeled": models.LabeledIssueEvent,
         "unlabeled": models.UnlabeledIssueEvent,
         "assigned": models.AssignedIssueEvent,

@@ -43,11 +43,13 @@ type BranchProtectionRule {
 union IssueOrPullRequest = Issue | PullRequest
 enum PullRequestState { OPEN CLOSED MERGED }
 type PullRequestConnection { nodes: [PullRequest] }
-type Issue {
+type Issue implements Node & Comment {
+  id: ID! body: String! lastEditedAt: DateTime editor: Actor
   bodyHTML: HTML!
   closedByPullRequestsReferences(first: Int, includeClosedPrs: Boolean): PullRequestConnection
 }
-type PullRequest {
+type PullRequest implements Node & Comment {
+  id: ID! body: String! lastEditedAt: DateTime editor: Actor
   bodyHTML: HTML!
   number: Int!
   repository: Repository!
@@ -66,7 +68,9 @@ interface Actor { login: String! }
 type User implements Actor { login: String! databaseId: Int }
 type Bot implements Actor { login: String! databaseId: Int }
 type Organization implements Actor { login: String! databaseId: Int }
-type PullRequestReview { databaseId: Int fullDatabaseId: BigInt }
+type PullRequestReview implements Node & Comment {
+  id: ID! body: String! lastEditedAt: DateTime editor: Actor databaseId: Int fullDatabaseId: BigInt
+}
 type PullRequestReviewComment implements Node & Comment {
   id: ID! editor: Actor
   databaseId: Int fullDatabaseId: BigInt body: String! createdAt: DateTime! lastEditedAt: DateTime diffHunk: String!
@@ -157,6 +161,11 @@ class Root:
         kind, _, ident = id.partition("_")
         if kind in _COMMENTS:
             return next((_comment(repo, int(ident)) for repo in self._repos if int(ident) in repo.comments), None)
+        if kind == "I":
+            where, _, number = ident.partition("-")
+            return next((_description(repo, int(number)) for repo in self._repos if str(repo.id) == where), None)
+        if kind == "PRR":
+            return next((shown for repo in self._repos if (shown := _review(repo, int(ident)))), None)
         found = self._thread(id)
         return _thread(*found) if found else None
 
@@ -246,6 +255,25 @@ def _comment(repo: Repo, number: int) -> dict[str, Any]:
         "lastEditedAt": when(comment.updated_at) if comment.editor else None,
         "editor": _account(comment.editor) if comment.editor else None,
     }
+
+
+def _description(repo: Repo, number: int) -> dict[str, Any]:
+    issue = repo.issues[number]
+    return {
+        "__typename": "PullRequest" if issue.pull else "Issue",
+        "id": f"I_{repo.id}-{number}",
+        "body": issue.body,
+        "lastEditedAt": when(issue.edited_at) if issue.edited_at else None,
+        "editor": _account(issue.editor) if issue.editor else None,
+    }
+
+
+def _review(repo: Repo, number: int) -> dict[str, Any] | None:
+    review = next((each for issue in repo.issues.values() for each in issue.reviews if each.id == number), None)
+    if review is None:
+        return None
+    edited = {"lastEditedAt": when(review.edited_at) if review.edited_at else None, "editor": _account(review.user)}
+    return {"__typename": "PullRequestReview", "id": f"PRR_{number}", "body": review.body, **edited}
 
 
 def _refused(kind: str, message: str) -> GraphQLError:

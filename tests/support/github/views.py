@@ -86,6 +86,7 @@ def _issue_view(model: Any, label: Any, repo: Repo, issue: Issue, **optional: An
     return shaped(
         model,
         id=issue.number,
+        node_id=f"I_{repo.id}-{issue.number}",
         number=issue.number,
         title=issue.title,
         body=issue.body,
@@ -151,6 +152,7 @@ def review_view(review: Review) -> dict[str, Any]:
     return shaped(
         models.PullRequestReview,
         id=review.id,
+        node_id=f"PRR_{review.id}",
         user=user_view(review.user),
         body=review.body,
         state=review.state,

@@ -91,6 +91,7 @@ class Review:
     body: str
     state: str
     submitted_at: datetime
+    edited_at: datetime | None = None
 
 
 @dataclass
@@ -113,6 +114,7 @@ class WorldEvent:
     at: datetime
     label: str = ""
     assignee: User | None = None
+    rename: tuple[str, str] | None = None
 
 
 @dataclass
@@ -136,6 +138,9 @@ class Issue:
     """Of a pull request: the issue that it is linked to."""
     closed_elsewhere: "list[tuple[Repo, Issue]]" = field(default_factory=list)
     """Of an issue: pull requests of other repositories that will close it."""
+    edited_at: datetime | None = None
+    """When its description was edited last; a new title is an event of its own."""
+    editor: User | None = None
     tells_of_hidden: bool = False
     """Whether those that the token may not see are an error beside the answer."""
 
@@ -416,8 +421,17 @@ class World:
     def edit(self, thing: Issue | Comment, body: str, by: User | None = None) -> None:
         thing.body = body
         thing.updated_at = self.now
-        if isinstance(thing, Comment):
-            thing.editor = by or thing.user
+        thing.editor = by or thing.user
+        if isinstance(thing, Issue):
+            thing.edited_at = self.now
+
+    def edit_review(self, review: Review, body: str) -> None:
+        review.body, review.edited_at = body, self.now
+
+    def retitle(self, issue: Issue, title: str, by: User | None = None) -> None:
+        """A new title; as GitHub tells it, `lastEditedAt` stays as it was."""
+        issue.events.append(WorldEvent("renamed", by or issue.user, self.now, rename=(issue.title, title)))
+        issue.title, issue.updated_at = title, self.now
 
     def start_thread(self, repo: Repo, issue: Issue, user: User, *, path: str, line: int, body: str) -> Thread:
         now = self.now
