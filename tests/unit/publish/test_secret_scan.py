@@ -65,7 +65,7 @@ def test_the_texts_of_a_verdict_are_replaced() -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), TEXTS, ids=lambda each: getattr(each, "__name__", each))
-def test_what_looks_like_anybodys_secret_is_masked(kind: Any, name: str) -> None:
+def test_text_that_looks_like_a_secret_is_masked(kind: Any, name: str) -> None:
     if kind.__name__ in {"OpenDraftPullRequest", "OpenEarlyDraft", "PushCommits"}:
         return  # the process that wrote them masked it, because a commit's id depends on its message
     token = "ghp_" + "Zk9a" * 9

@@ -188,7 +188,9 @@ CHANGES: dict[str, Callable[[EventHarness], None]] = {
 
 @pytest.mark.parametrize("what", CHANGES)
 @pytest.mark.parametrize("way", ["label", "comment"])
-async def test_what_was_changed_after_the_request_is_not_worked_on(harness: EventHarness, what: str, way: str) -> None:
+async def test_texts_that_were_changed_after_the_request_are_not_worked_on(
+    harness: EventHarness, what: str, way: str
+) -> None:
     await begun(harness)
     harness.world.edit(harness.issue, "As it was before.")
     harness.world.retitle(harness.issue, "As it was before")
@@ -207,7 +209,7 @@ async def test_what_was_changed_after_the_request_is_not_worked_on(harness: Even
     assert f"please read it and {again}." in said
 
 
-async def test_what_was_changed_before_the_request_is_worked_on(harness: EventHarness) -> None:
+async def test_texts_that_were_changed_before_the_request_are_worked_on(harness: EventHarness) -> None:
     await begun(harness)
     harness.world.edit(harness.issue, "As it was before.")
     harness.world.retitle(harness.issue, "As it was before")
