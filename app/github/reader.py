@@ -1,6 +1,7 @@
 """Reads what a job needs to know from GitHub: permissions, issues and their images, reviews, files, checks."""
 
 import asyncio
+import logging
 import re
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
@@ -15,12 +16,22 @@ from app.core.job import JOB_ID
 from app.core.task import Person
 from app.core.text import html_images
 from app.github import calls, models
-from app.github.base import CHECK, NeedsHumanAction, NoAccess, TemporaryFailure, has_marker, with_marker
+from app.github.base import (
+    CHECK,
+    NeedsHumanAction,
+    NoAccess,
+    TemporaryFailure,
+    UnexpectedAnswer,
+    has_marker,
+    with_marker,
+)
 from app.github.calls import BODY_HTML
 from app.github.connection import TIMEOUT, GitHubHost, RepositoryId
 from app.github.models import BodyHtmlAnswer
 from app.github.refusals import NotFoundOnGitHub
 from app.github.repository_api import RepositoryApi
+
+logger = logging.getLogger(__name__)
 
 CLOCKS_DIFFER = timedelta(hours=1)
 OPEN_PULL_REQUEST_PAGES = 5
@@ -263,7 +274,8 @@ class RepositoryReader:
         variables = {**self.api.names, "number": issue}
         try:
             answer = await self.api.graphql(models.LinkedAnswer, calls.LINKED_PULL_REQUESTS, variables, partial=True)
-        except (NeedsHumanAction, NoAccess):
+        except (NeedsHumanAction, NoAccess, UnexpectedAnswer) as error:
+            logger.warning("linked pull requests of #%d: %s", issue, error.message)
             return ()
         return tuple(
             node

@@ -1,5 +1,6 @@
 """The errors of model calls, by what can be done about them, and which of them each failure is."""
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -8,8 +9,10 @@ from email.utils import parsedate_to_datetime
 from typing import Literal
 
 from app.core.errors import AgentFixError, ExitCode
+from app.core.redaction import Redactor
 from app.llm.base import Usage
 
+logger = logging.getLogger(__name__)
 ModelErrorKind = Literal["retry", "wait", "shrink", "give_up"]
 
 
@@ -107,7 +110,6 @@ REFUSED = re.compile(
 NO_TOOLS = re.compile(
     r"(does not|doesn't|do not) support (tools|tool use|function)|tool use is not supported", re.IGNORECASE
 )
-SECRET = re.compile(r"\b(?:sk|pk|gsk|xai|key|AIza)[-_A-Za-z0-9*]{8,}")
 MESSAGE = re.compile(r'^b?["\']?\{.*?"(?:message|error)": ?"((?:[^"\\]|\\.)+)"')
 """The words in a body that LiteLLM shows whole."""
 AGAIN_IN = re.compile(r"(?:try again|retry) (?:in|after) (?:(\d+)m)?(\d+(?:\.\d+)?)(ms|s)", re.IGNORECASE)
@@ -137,65 +139,71 @@ def read(error: BaseException) -> FailureDetails:
 
 
 def classify(fault: FailureDetails, *, name: str, where: str, secrets: Iterable[str] = ()) -> ModelError:
-    """Apply the first matching rule; `where` is what to check if nothing answers, `secrets` are never repeated."""
-    message = excerpt(fault.text, secrets)
+    """Apply the first matching rule; `where` is what to check if nothing answers.
+
+    The error's message, which is posted, has none of the provider's words: those may repeat the request with its key,
+    in any encoding. They are logged, redacted.
+    """
+    logger.warning("%s answered %s: %s", name, fault.status or "nothing", excerpt(fault.text, secrets))
     for rule in (_account, _final, _limits, _connection):
-        found = rule(fault, name, where, message)
+        found = rule(fault, name, where)
         if found is not None:
             return found
     if fault.status >= 500:
-        return ModelError(f"{name} failed ({fault.status}): {message}", kind="retry", reason="server_error")
+        return ModelError(f"{name} failed ({fault.status}).", kind="retry", reason="server_error")
     if fault.status >= 400:
-        return ModelError(f"{name} refused the request: {message}", kind="give_up", reason="bad_request")
-    return ModelError(f"{name} gave no usable answer: {message}", kind="retry", reason="bad_response")
+        message = f"{name} refused the request ({fault.status})."
+        return ModelError(message, kind="give_up", reason="bad_request", hint=_IN_THE_LOG)
+    return ModelError(f"{name} gave no usable answer.", kind="retry", reason="bad_response")
 
 
-def _account(fault: FailureDetails, name: str, where: str, message: str) -> ModelError | None:
+_IN_THE_LOG = "The process's log has the provider's words."
+
+
+def _account(fault: FailureDetails, name: str, where: str) -> ModelError | None:
     """Problems with keys and money, which a person must fix."""
     if fault.status == 401 or "AuthenticationError" in fault.names:
         hint = "Check the API key in the environment."
-        return ModelError(f"{name} rejected the API key: {message}", kind="give_up", reason="bad_key", hint=hint)
+        return ModelError(f"{name} rejected the API key.", kind="give_up", reason="bad_key", hint=hint)
     # with an empty account, waiting does not help; Gemini's limit per minute has the same words and a delay
     waits = fault.status == 429 and retry_after(fault) is not None and not NO_WAIT.search(fault.text)
     if fault.status == 402 or (fault.status in (400, 403, 429) and QUOTA.search(fault.text) and not waits):
-        return ModelError(f"The account for {name} has no credit left: {message}", kind="give_up", reason="quota")
+        return ModelError(f"The account for {name} has no credit left.", kind="give_up", reason="quota")
     return None
 
 
-def _final(fault: FailureDetails, name: str, where: str, message: str) -> ModelError | None:
+def _final(fault: FailureDetails, name: str, where: str) -> ModelError | None:
     """Errors that a retry cannot fix."""
     if "ContentPolicyViolationError" in fault.names or (fault.status in (400, 403) and REFUSED.search(fault.text)):
-        return ModelError(f"{name} refused this content: {message}", kind="give_up", reason="refused")
+        return ModelError(f"{name} refused this content.", kind="give_up", reason="refused", hint=_IN_THE_LOG)
     if fault.status == 403:
         hint = "Check the API key's permissions."
-        return ModelError(f"The API key may not use {name}: {message}", kind="give_up", reason="bad_key", hint=hint)
+        return ModelError(f"The API key may not use {name}.", kind="give_up", reason="bad_key", hint=hint)
     if NO_TOOLS.search(fault.text):
         return ModelError(f"{name} cannot call tools, which an agent needs.", kind="give_up", reason="no_tools")
     if fault.status == 404:
         hint = f"Check the model's name and {where}."
-        return ModelError(f"There is no model {name}: {message}", kind="give_up", reason="unknown_model", hint=hint)
+        return ModelError(f"There is no model {name}.", kind="give_up", reason="unknown_model", hint=hint)
     return None
 
 
-def _limits(fault: FailureDetails, name: str, where: str, message: str) -> ModelError | None:
+def _limits(fault: FailureDetails, name: str, where: str) -> ModelError | None:
     """Requests that are too large or too frequent.
 
     Only an error that mentions the context window counts as too large: a plain 429 must not shrink anything.
     """
     too_many = fault.status != 429 and TOO_MANY_TOKENS.search(fault.text)
     if fault.status == 413 or "ContextWindowExceededError" in fault.names or CONTEXT.search(fault.text) or too_many:
-        return ModelError(f"The request is too large for {name}: {message}", kind="shrink", reason="context_window")
+        return ModelError(f"The request is too large for {name}.", kind="shrink", reason="context_window")
     delay = retry_after(fault)
     if fault.status == 429 or "RateLimitError" in fault.names:
-        return ModelError(
-            f"{name} limits the request rate: {message}", kind="wait", reason="rate_limited", retry_after=delay
-        )
+        return ModelError(f"{name} limits the request rate.", kind="wait", reason="rate_limited", retry_after=delay)
     if fault.status in (503, 529) and delay is not None:
-        return ModelError(f"{name} is overloaded: {message}", kind="wait", reason="overloaded", retry_after=delay)
+        return ModelError(f"{name} is overloaded.", kind="wait", reason="overloaded", retry_after=delay)
     return None
 
 
-def _connection(fault: FailureDetails, name: str, where: str, message: str) -> ModelError | None:
+def _connection(fault: FailureDetails, name: str, where: str) -> ModelError | None:
     if fault.names & UNREACHABLE:
         return ModelError(
             f"Nothing answers for {name}.",
@@ -230,10 +238,8 @@ def retry_after(fault: FailureDetails, now: datetime | None = None) -> float | N
 
 
 def excerpt(text: str, secrets: Iterable[str] = ()) -> str:
-    """A provider's message on one line, without our keys and without LiteLLM's prefixes."""
-    for secret in secrets:
-        text = text.replace(secret, "***") if len(secret) >= 4 else text
-    line = " ".join(SECRET.sub("***", text.partition("\n")[0]).split())
+    """A provider's message on one line, redacted, without LiteLLM's prefixes."""
+    line = " ".join(Redactor(secrets).redact(text).partition("\n")[0].split())
     line = re.sub(r"^(?:(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?::| -)\s*)+", "", line)
     found = MESSAGE.search(line)
     line = found[1].replace('\\"', '"') if found else line

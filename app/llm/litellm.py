@@ -104,6 +104,7 @@ def _import_modules() -> LiteLLMModules:
         gc.freeze()
         gc.enable()
 
+    bound_decoders(httpx._decoders.SUPPORTED_DECODERS)
     for noise in ("Pydantic serializer warnings", "Item '.*' on TypedDict class"):  # of its own types
         warnings.filterwarnings("ignore", noise, UserWarning)
     litellm: Any = module
@@ -116,6 +117,31 @@ def _import_modules() -> LiteLLMModules:
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return LiteLLMModules(litellm, openai, httpx)
+
+
+MAX_UNPACKED = 128 * 1024**2
+"""Bytes to which one compressed answer may unpack: an endpoint may send a few megabytes that unpack to gigabytes."""
+
+
+def bound_decoders(decoders: dict[str, Any]) -> None:
+    """Replace the decoders of httpx, which has no limit of its own, by ones that stop at MAX_UNPACKED."""
+    from httpx import DecodingError  # noqa: PLC0415  # as above
+
+    def bounded(decoder: Any) -> Any:
+        class Bounded(decoder):  # type: ignore[misc]  # a class of httpx by its name
+            unpacked = 0
+
+            def decode(self, data: bytes) -> bytes:
+                content: bytes = super().decode(data)
+                self.unpacked += len(content)
+                if self.unpacked > MAX_UNPACKED:
+                    raise DecodingError(f"The answer unpacks to more than {MAX_UNPACKED // 1024**2} MiB.")
+                return content
+
+        return Bounded
+
+    for name in decoders.keys() - {"identity"}:
+        decoders[name] = bounded(decoders[name])
 
 
 PROBE_SECONDS = 5.0

@@ -210,9 +210,16 @@ _MARKS = (
     (re.compile(r"(?i)\b(?=\d*[a-f])[0-9a-f]{7,64}\b"), lambda found: f"{found[0][:6]}…"),
     (re.compile(r"\[(?=[^\]]*(?:(?i:skip|\bci\b|actions))[^\]]*\])([^\]]*)\]"), r"(\1)"),
     (re.compile(r"\*{3}"), ""),
+    (re.compile(r"(?i)\bbreaking[ -]+change(s?)\b"), r"incompatible change\1"),  # Conventional Commits
+    (re.compile(r"(?m)(^|: |\s)([A-Za-z]+(?:\([^()\n]*\))?)!:"), r"\1\2:"),
+    (re.compile(r"(?i)\+semver:"), "semver -"),  # GitVersion
+    (re.compile(r"(?i)#(?=(?:major|minor|patch|none)\b)"), ""),  # github-tag-action
+    (re.compile(r"(?im)^(\s*[a-z]+-as)\s*:"), r"\1 -"),  # release-please
+    (re.compile(r"([$<>=])(?=[({])"), r"\1 "),
     (re.compile(r"(?m)(^|\s)([A-Za-z]+(?:-[A-Za-z]+)+)[ \t]*:"), r"\1\2 -"),
 )
-"""What a forge or CI acts on in plain text: mentions, references, links, skip marks, trailers.
+"""What a forge, CI or a release tool acts on in plain text: mentions, references, links, skip marks, trailers, marks of
+a major release; and what a shell would execute, if a workflow pastes the text into a script.
 
 Replacing is idempotent.
 """
@@ -220,11 +227,20 @@ Replacing is idempotent.
 
 def harmless_line(text: str, limit: int) -> str:
     """One line for a title or a subject, shortened at a word with an ellipsis."""
-    line = _harmless(one_line(plain(text))).strip()
+    line = _harmless(_OPERATORS.sub(_word_for, one_line(plain(text)).replace("`", "'"))).strip()
     if len(line) <= limit:
         return line
     cut = line[: limit - 1]
     return f"{cut.rpartition(' ')[0] or cut}…"
+
+
+_OPERATORS = re.compile(r"\s*(?:&+|\|+|;+)\s*")
+"""Between the commands of a shell."""
+
+
+def _word_for(operator: re.Match[str]) -> str:
+    found = operator[0].strip()
+    return ", " if found[0] == ";" else " and " if found[0] == "&" else " or " if len(found) > 1 else " / "
 
 
 def harmless_text(text: str, limit: int) -> str:

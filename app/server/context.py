@@ -4,8 +4,10 @@ import os
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import app
 from app.config.settings import Settings
 from app.core.clock import utc_now
 from app.core.errors import AgentFixError, ExitCode, OutputError
@@ -23,11 +25,16 @@ if TYPE_CHECKING:
     from app.repo.git_store import GitStore
 
 
+def redactor_of(settings: Settings) -> Redactor:
+    """For what people read: without this server's secrets, and without its directories, as tracebacks name them."""
+    return Redactor(settings.secrets, directories=(settings.state, Path(app.__file__).parent.parent))
+
+
 class ServerContext(Stores):
     """The stores of a server, with what its settings limit and its state directory holds."""
 
     def __init__(self, settings: Settings, clock: Callable[[], datetime] = utc_now) -> None:
-        super().__init__(open_database(settings.database_url, settings.state), clock, Redactor(settings.secrets))
+        super().__init__(open_database(settings.database_url, settings.state), clock, redactor_of(settings))
         self.settings = settings
         self.queue = JobQueue(self.engine, clock, caps=self.caps, redactor=self.redactor)
 

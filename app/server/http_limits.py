@@ -26,6 +26,9 @@ class BoundedRequestHeads(HttpToolsProtocol):
 
     seconds_for_a_head: ClassVar[float] = 10.0
     _overhead = 0
+    _head = 0
+    """Bytes of the request's head, also if it came in one piece with its body."""
+    _refused = False
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
@@ -40,20 +43,43 @@ class BoundedRequestHeads(HttpToolsProtocol):
         self._overhead += len(data)
         super().data_received(data)
         if self._overhead > MAX_HEAD_BYTES and (self._deadline is not None or self._in_a_body):
+            self._refuse()
+
+    def _refuse(self) -> None:
+        if not self._refused:
+            self._refused = True
             self.transport.write(_REFUSED)
             self.transport.close()
 
+    def on_url(self, url: bytes) -> None:
+        self._head += len(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head += len(name) + len(value) + len(b": \r\n")
+        super().on_header(name, value)
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._head = 0
         if self._deadline is None:
             self._overhead = 0
             self._await_head()
 
     def on_headers_complete(self) -> None:
         self._head_is_here()
-        super().on_headers_complete()
+        if self._head > MAX_HEAD_BYTES:
+            self._refuse()
+        if not self._refused:
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self._refused:
+            super().on_message_complete()
 
     def on_body(self, body: bytes) -> None:
+        if self._refused:
+            return
         self._overhead = max(self._overhead - 2 * len(body), 0)  # chunks may be framed with as much as they carry
         super().on_body(body)
 

@@ -1,5 +1,6 @@
 """Opens repositories on one GitHub with one kind of access, and knows the bot's own account there."""
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from app.config.repository import SOURCE, OperatorDefaults, RepoConfig, parse_config
 from app.core.errors import ConfigError
 from app.core.task import IssueRef
-from app.github.base import NoAccess
+from app.github.base import NoAccess, UnexpectedAnswer
 from app.github.connection import Connection, RepositoryId
 from app.github.models import BotAccount, Repository
 from app.github.reader import RepositoryReader
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from app.repo.git_store import GitStore
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 Mirror = Callable[[int], "GitStore"]
 """The trusted repository for a forge's repository, by its number."""
 
@@ -83,6 +85,16 @@ async def if_accessible(request: Awaitable[T]) -> T | None:
         return await request
     except NoAccess:
         return None
+
+
+async def optional(request: Awaitable[tuple[T, ...]], what: str, notes: list[str]) -> tuple[T, ...]:
+    """Something that the work can do without: nothing, with a note for people, if it cannot be read or understood."""
+    try:
+        return await request
+    except (NoAccess, UnexpectedAnswer) as error:
+        logger.warning("%s: %s", what, error.message)
+        notes.append(f"GitHub did not give {what}, so the agent did not see them.")
+        return ()
 
 
 async def read_config(reader: RepositoryReader, operator: OperatorDefaults) -> RepoConfig | ConfigError:

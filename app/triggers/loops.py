@@ -224,6 +224,7 @@ class DeliveryWorker:
                 logger.warning("delivery %s: %s", claimed.delivery.id, error.message)
                 self._inbox.finish(claimed, f"refused: {error.message}")
                 return
+        logger.info("delivery %s waits %.0f s: %s", claimed.delivery.id, pause.total_seconds(), error.message)
         self._inbox.put_back(claimed, error.message, pause, counts=waited > RETRY_UNCOUNTED_FOR)
 
     async def _renew(self, claimed: Iterable[ClaimedDelivery]) -> None:

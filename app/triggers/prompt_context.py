@@ -21,7 +21,7 @@ from app.github.models import (
 from app.github.reader import FAILED
 from app.jobs.context import ThreadRef
 from app.triggers.decisions import JobRequest, TriggerContext
-from app.triggers.github_clients import RepositoryContext, if_accessible
+from app.triggers.github_clients import RepositoryContext, optional
 
 Rank = Literal["asked", "maintainer", "opened", "other"]
 TITLES: dict[Rank, str] = {
@@ -248,22 +248,24 @@ async def load_prompt_context(request: JobRequest, trigger_context: TriggerConte
     repo, pull, before = trigger_context.repo, trigger_context.facts.pull, trigger_context.trigger.at
     context, reader = PromptContext(), repo.reader
     if pull is None:
-        comments = await reader.comments(trigger_context.trigger.number, before)
+        comments = await optional(
+            reader.comments(trigger_context.trigger.number, before), "the comments", context.notes
+        )
         others = _others(comments, repo)
         context.conversation(others, ranks=await _ranks(request, trigger_context, others))
         return context
     number = pull.number
     comments, reviews, files, commits, threads, checks = await asyncio.gather(
-        reader.comments(number, before),
-        reader.reviews(number, before),
-        reader.changed_files(number),
-        reader.commits(number),
+        optional(reader.comments(number, before), "the comments", context.notes),
+        optional(reader.reviews(number, before), "the reviews", context.notes),
+        optional(reader.changed_files(number), "the changed files", context.notes),
+        optional(reader.commits(number), "the commits", context.notes),
         reader.review_threads(number, before, including=asking_comments(request), review=review_of(request)),
-        if_accessible(reader.checks(pull.head, logs=MAX_CHECKS)),
+        optional(reader.checks(pull.head, logs=MAX_CHECKS), "the checks", context.notes),
     )
     open_threads = tuple(each for each in threads if not each.resolved)
     about = tuple(each for each in open_threads if is_about(request, each))
-    failing = tuple(each for each in checks or () if each.conclusion in FAILED)
+    failing = tuple(each for each in checks if each.conclusion in FAILED)
     if request.thread is not None and not about:
         context.lines(request.thread)
     context.threads(open_threads, about=frozenset(each.root for each in about))

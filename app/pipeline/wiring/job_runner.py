@@ -486,7 +486,9 @@ class JobRunner:
         try:
             diff = mirror.patch_diff(patch, base=base)
             shown = self.publisher.redactor.redact_diff(diff)
-            return KeptChange(diff=self.blobs.put(shown), changes=mirror.patch_stat(patch, base=base)) if diff else _NONE
+            return (
+                KeptChange(diff=self.blobs.put(shown), changes=mirror.patch_stat(patch, base=base)) if diff else _NONE
+            )
         except GitError as error:
             self.progress.report("warning", f"git cannot show this change: {error}")
             return _NONE

@@ -68,14 +68,57 @@ def collision_key(path: str) -> str:
 
 MAX_PATH = 4_000
 CONFIGURED = "protected by the configuration"
-_CI_DIRECTORIES = frozenset({".circleci", ".buildkite", ".woodpecker", ".tekton", ".semaphore", ".teamcity"})
-_CI_FILES = frozenset(
-    {".travis.yml", ".drone.yml", ".appveyor.yml", "appveyor.yml", "azure-pipelines.yml", "bitbucket-pipelines.yml"}
-    | {"jenkinsfile", "cloudbuild.yaml", "cloudbuild.yml", "buildspec.yml", ".cirrus.yml"}
+# What a push, a pull request or a merge runs or deploys by, with its description. Each is matched where its program
+# reads it: from the root, or behind `**/` in any directory, if the program is told the path or the project's directory.
+CI_FILES: Mapping[str, str] = {
+    ".github/(workflows|actions)(/.*)?": "https://docs.github.com/actions/reference/workflows-and-actions",
+    ".github/(dependabot|agent-fix)(.ya?ml)?(/.*)?": "https://docs.github.com/code-security/dependabot",
+    ".(forgejo|gitea)/(workflows|actions)/.*": "https://forgejo.org/docs/latest/user/actions/",
+    ".gitlab-ci.yml|.gitlab/.*": "https://docs.gitlab.com/ci/yaml/",
+    ".circleci/.*": "https://circleci.com/docs/configuration-reference/",
+    ".buildkite/.*|buildkite.ya?ml": "https://buildkite.com/docs/pipelines/configure/defining-steps",
+    ".woodpecker/.*|.woodpecker.ya?ml": "https://woodpecker-ci.org/docs/usage/workflow-syntax",
+    ".drone.(ya?ml|star|jsonnet)": "https://docs.drone.io/pipeline/overview/",
+    ".cirrus.(ya?ml|star)": "https://cirrus-ci.org/guide/programming-tasks/",
+    ".travis.ya?ml": "https://docs.travis-ci.com/user/tutorial/",
+    ".?appveyor.ya?ml": "https://www.appveyor.com/docs/build-configuration/",
+    "**/azure-pipelines([-.][^/]*)?.ya?ml": "https://learn.microsoft.com/azure/devops/pipelines/yaml-schema/",
+    ".azure-pipelines/.*|.azuredevops/.*": "https://learn.microsoft.com/azure/devops/pipelines/yaml-schema/",
+    "bitbucket-pipelines.ya?ml": "https://support.atlassian.com/bitbucket-cloud/docs/",
+    "**/jenkinsfile([.-][^/]*)?": "https://www.jenkins.io/doc/book/pipeline/jenkinsfile/",
+    "**/cloudbuild(-[^/]*)?.(ya?ml|json)": "https://cloud.google.com/build/docs/build-config-file-schema",
+    "**/buildspec(-[^/]*)?.ya?ml": "https://docs.aws.amazon.com/codebuild/latest/userguide/build-spec-ref.html",
+    "amplify.ya?ml": "https://docs.aws.amazon.com/amplify/latest/userguide/yml-specification-syntax.html",
+    "codefresh.ya?ml|.codefresh/.*": "https://codefresh.io/docs/docs/pipelines/what-is-the-codefresh-yaml/",
+    "wercker.ya?ml": "https://devcenter.wercker.com/administration/wercker-yml/",
+    ".build.yml|.builds/.*": "https://man.sr.ht/builds.sr.ht/",
+    ".tekton/.*": "https://pipelinesascode.com/docs/guide/authoringprs/",
+    ".semaphore/.*": "https://docs.semaphoreci.com/reference/pipeline-yaml",
+    ".teamcity/.*": "https://www.jetbrains.com/help/teamcity/kotlin-dsl.html",
+    ".?zuul.(ya?ml|d/.*)": "https://zuul-ci.org/docs/zuul/latest/project-config.html",
+    "bitrise.ya?ml": "https://devcenter.bitrise.io/en/references/basics-of-bitrise-yml.html",
+    "codemagic.yaml": "https://docs.codemagic.io/yaml-basic/yaml-getting-started/",
+    "screwdriver.ya?ml": "https://docs.screwdriver.cd/user-guide/configuration/",
+    "**/vercel.json": "https://vercel.com/docs/project-configuration",
+    "**/netlify.toml": "https://docs.netlify.com/configure-builds/file-based-configuration/",
+    "**/(heroku.yml|fly.toml|render.yaml|railway.(json|toml))": "https://render.com/docs/blueprint-spec",
+    "(.github/)?.?mergify.ya?ml|.mergify/config.ya?ml": "https://docs.mergify.com/configuration/file-format/",
+    ".prow.ya?ml|.prow/.*": "https://docs.prow.k8s.io/docs/inrepoconfig/",
+}
+_TRANSLATED = {"**/": "(?:.*/)?", ".*": ".*", "*": "*", ".?": r"\.?", ".": r"\."}
+_CI = re.compile(
+    "|".join(
+        re.sub(r"\*\*/|\.\*|\.\?|\*|\.", lambda found: _TRANSLATED[found[0]], f"(?:{pattern})") for pattern in CI_FILES
+    )
 )
+_CODE_OWNERS = re.compile(r"(?:\.github/|\.gitlab/|docs/)?codeowners")
+"""Where GitHub and GitLab read them; in any other place it is a name."""
+_EXAMPLES = frozenset(
+    {"test", "tests", "__tests__", "fixtures", "testdata", "test-data", "spec", "template", "templates", "examples"}
+)
+"""Directories below which nobody has a program look for its configuration."""
 _HOOK_DIRECTORIES = frozenset({".husky", ".githooks", ".git-hooks", ".git_hooks"})
 _GIT_ALLOWED = frozenset({".github", ".gitignore", ".gitkeep"})
-_GITHUB_PROTECTED = re.compile(r"^(?:workflows|actions|dependabot\.ya?ml|agent-fix(?:\.ya?ml)?|codeowners)$")
 _REVIEWED = frozenset(
     {"agents.md", "claude.md", "gemini.md", ".cursorrules", ".mcp.json", ".claude", ".cursor", ".codex"}
     | {".pre-commit-config.yaml", "lefthook.yml", "renovate.json", ".renovaterc", ".gitignore", ".npmrc", ".yarnrc.yml"}
@@ -144,14 +187,14 @@ def always_protected(parts: tuple[str, ...]) -> str:
             return "git hooks would run on every machine that checks this out"
         if part.startswith(".git") and part not in _GIT_ALLOWED:
             return "only people may change git settings"
-    for part, inner in zip(parts, (*parts[1:], ""), strict=True):
-        if part == ".github" and not inner:
-            return "must remain a directory"
-        if part == ".github" and _GITHUB_PROTECTED.match(inner):
-            return "only people may change workflows, actions and bot settings"
-    if parts and (parts[0] in _CI_DIRECTORIES or parts[-1] in _CI_FILES):
-        return "only people may change continuous integration"
-    return "only people may change code owners" if "codeowners" in parts else ""
+    path = "/".join(parts)
+    if parts == (".github",):
+        return "must remain a directory"
+    if _CODE_OWNERS.fullmatch(path):
+        return "only people may change code owners"
+    if _CI.fullmatch(path) and (parts[0].startswith(".") or _EXAMPLES.isdisjoint(parts)):
+        return "only people may change continuous integration, deployment and bot settings"
+    return ""
 
 
 def _patterns(configured: Iterable[str]) -> tuple[pathspec.GitIgnoreSpec, pathspec.GitIgnoreSpec]:

@@ -83,7 +83,7 @@ async def test_a_blocked_patch_is_not_executed_at_all(trial: Callable[..., Trial
     assert subject.workspaces.opened == []
     assert found.suite is not None
     assert found.suite.not_run == "Not run: a gate blocks the patch."
-    assert "only people may change workflows, actions and bot settings" in feedback(found)
+    assert "only people may change continuous integration, deployment and bot settings" in feedback(found)
 
 
 def gate_named(found: Verification, name: str) -> GateResult:

@@ -92,6 +92,18 @@ def test_endless_response_headers_are_cut(port: int, head: bytes, more: bytes) -
         assert said == b"" or b" 431 " in said[:20] or b" 400 " in said[:20]
 
 
+@pytest.mark.parametrize("body", [b"", b"{}"])
+def test_long_heads_that_come_at_once_are_refused(port: int, body: bytes) -> None:
+    length = b"content-length: %d\r\n\r\n" % len(body)
+    for method, head in ((b"GET", b"x-long: " + b"y" * 100_000), (b"POST", b"x: y\r\n" * 20_000 + b"z: z")):
+        with connection(port) as link:
+            link.sendall(method + b" / HTTP/1.1\r\nhost: x\r\n" + head + b"\r\n" + length + body)
+            assert answer(link).startswith(b"HTTP/1.1 431 ")
+    with connection(port) as link:
+        link.sendall(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-long: " + b"y" * 50_000 + b"\r\n\r\n")
+        assert answer(link).startswith(b"HTTP/1.1 200 ")
+
+
 def test_missing_response_headers_time_out(port: int) -> None:
     for begin in (b"", b"GET / HT", b"GET / HTTP/1.1\r\nhost: x\r\n"):
         with connection(port) as link:

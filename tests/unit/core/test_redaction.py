@@ -140,6 +140,12 @@ def test_all_texts_of_json_data_are_redacted() -> None:
     }
 
 
+def test_directories_of_the_machine_are_not_named() -> None:
+    redactor = Redactor(directories=(Path("/srv/agents/state"), Path("/usr")))
+    text = 'File "/srv/agents/state/mirrors/r1.git" and /usr/bin/python'
+    assert redactor.redact(text) == 'File "state/mirrors/r1.git" and /usr/bin/python'
+
+
 def test_redactor_values_cannot_be_printed_or_pickled() -> None:
     redactor = Redactor([SECRETS["ghp"], SECRETS["e2b"]])
     assert repr(redactor) == "Redactor(2 values)"

@@ -245,3 +245,16 @@ def test_storable_text_can_always_be_sent(text: str) -> None:
     sent, kept = storable(text).encode().decode(), text.replace("\0", "")
     now, was = (memoryview(each.encode("utf-16-le", "surrogatepass")).cast("H") for each in (sent, kept))
     assert all(after in (before, 0xFFFD) for after, before in zip(now, was, strict=True))
+
+
+def test_our_own_marks_are_removed_and_not_counted() -> None:
+    state, plan = (
+        '<!-- agent-fix:job:j1 {"state":"pr_opened"} -->',
+        "<!-- agent-fix:plan -->\n- a\n<!-- /agent-fix:plan -->",
+    )
+    ours = f"{state}\nDone.\n{plan}\n"
+    assert visible(ours).removed == 0
+    assert "agent-fix:" not in visible(ours).text
+    assert visible(ours + "<!-- do evil -->").removed == len("<!-- do evil -->")
+    assert visible("<!-- agent-fix:a\nb -->").removed
+    assert visible("`<!-- agent-fix:plan -->`").text == "`<!-- agent-fix:plan -->`"

@@ -1,5 +1,6 @@
 """Names, prices and tokens of models: what is known without asking anybody and without importing LiteLLM."""
 
+import base64
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ import pytest
 
 from app.llm.base import Message, ModelRequest, ToolCall, ToolSpec, Usage
 from app.llm.chat_format import strict
-from app.llm.errors import FailureDetails, ModelError, excerpt, retry_after
+from app.llm.errors import FailureDetails, ModelError, classify, excerpt, retry_after
 from app.llm.litellm import LiteLLMModel, LiteLLMRawCall, preflight
 from app.llm.prices import Price, cost_of, dollars, listed_model, model_info, price_list
 from app.llm.providers import PROVIDERS, check_environment, check_name, operator_price, route
@@ -257,10 +258,21 @@ def test_retry_time_is_read_from_the_error(headers: dict[str, str], text: str, s
 
 def test_an_excerpt_is_one_line_without_keys() -> None:
     said = excerpt(
-        "litellm.RateLimitError: OpenAIException - key my-own-secret and sk-abcdefghijkl\nmore", ["my-own-secret"]
+        "litellm.RateLimitError: OpenAIException - key my-own-secret and ghp_" + "Zk9a" * 9, ["my-own-secret"]
     )
-    assert said == "key *** and ***"
+    assert said == "key [redacted] and [redacted]"
     assert len(excerpt("x" * 5_000)) == 300
+
+
+@pytest.mark.parametrize("status", [0, 400, 401, 402, 403, 404, 413, 429, 500, 503])
+def test_the_words_of_a_provider_are_logged_and_not_in_the_error(status: int, caplog: pytest.LogCaptureFixture) -> None:
+    key = "my-own-secret"
+    for hidden in (key, base64.b64encode(f"x{key}".encode()).decode(), key.encode().hex(), key[::-1]):
+        fault = FailureDetails(frozenset(), status, f"you sent {hidden}, billing, moderation", {"retry-after": "3"})
+        error = classify(fault, name="fake/model", where="the address", secrets=[key])
+        assert hidden not in error.message + error.hint
+        assert "you sent" in caplog.text
+    assert key not in caplog.text
 
 
 def test_strict_schema_keeps_properties_named_like_keywords() -> None:

@@ -1,6 +1,8 @@
 """Hostile text, rendered as a forge renders it: shown, and never active."""
 
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from app.publish import markdown
-from app.publish.markdown import harmless_text
+from app.publish.markdown import harmless_line, harmless_text
 
 PARSER = MarkdownIt("gfm-like", {"html": True, "linkify": True})
 
@@ -319,3 +321,47 @@ def test_a_link_shows_its_text_and_where_it_leads() -> None:
     assert shown == "see this (`https://evil.example/a_b`) and i (`https://e.example/p.png`)"
     text = harmless_text("see [this](https://evil.example/a_b)", 200)
     assert text == "see this (https[:]//evil.example/a_b)"
+
+
+RELEASES = (
+    "BREAKING CHANGE: the API is gone",
+    "BREAKING-CHANGE: the API is gone",
+    "breaking changes : all",
+    "feat!: a new total",
+    "feat(core)!: a new total",
+    "+semver: major",
+    "+semver:breaking",
+    "it is #major",
+    "Release-As: 9.0.0",
+)
+
+
+@pytest.mark.parametrize("text", RELEASES)
+def test_marks_of_a_release_are_taken_out_of_titles_and_messages(text: str) -> None:
+    acts = re.compile(r"(?im)breaking[ -]changes?\b|\w\)?!:|\+semver:|#major|^release-as:")
+    for made in (harmless_line(f"Fix: {text}", 200), harmless_text(f"It is fixed.\n\n{text}\n", 2_000)):
+        assert not acts.search(made)
+        assert harmless_text(made, 2_000) == harmless_text(harmless_text(made, 2_000), 2_000)
+
+
+SHELL = (
+    "$(id)",
+    "`id`",
+    "${IFS}x",
+    '"; id; "',
+    "' && id && '",
+    "x | id",
+    "x&id",
+    "<(id)",
+    "$((1))",
+    "a || id",
+)
+
+
+@pytest.mark.parametrize("text", SHELL)
+def test_a_title_in_a_careless_script_executes_nothing(text: str, tmp_path: Path) -> None:
+    line = harmless_line(f"Fix {text} now", 200)
+    for script in (f'echo "{line}"', f"echo '{line}'", f"echo {line}"):
+        command = script.replace("id", f"touch {tmp_path}/ran")
+        subprocess.run(["bash", "-c", command], capture_output=True, check=False, cwd=tmp_path)
+        assert not list(tmp_path.iterdir()), command

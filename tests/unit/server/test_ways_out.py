@@ -168,7 +168,7 @@ def trajectory(harness: JobHarness, text: str) -> str:
 def kept_change(harness: JobHarness, text: str) -> str:
     change = FileChange(path="b.py", mode="100644", content=f"# {text}\n".encode())
     harness.patch = Patch(base=harness.patch.base, changes=(change,))
-    return harness.blob(harness.runner().keep_last_diff())
+    return harness.blob(harness.runner().keep_last_diff().diff)
 
 
 async def commit(harness: JobHarness, text: str) -> str:

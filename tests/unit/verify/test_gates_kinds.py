@@ -185,7 +185,7 @@ def test_an_allowed_path_warns_and_names_the_person() -> None:
     found = protected_paths(changes, ["infra/", "*.sql"], permits)
     assert found.outcome == "blocked"
     assert set(found.details) == {
-        ".github/workflows/x.yml: only people may change workflows, actions and bot settings",
+        ".github/workflows/x.yml: only people may change continuous integration, deployment and bot settings",
         "b.sql: protected by the configuration",
         "infra/main.tf: protected by the configuration; octocat allowed this change",
         "a.sql: protected by the configuration; this change was allowed with `--allow`",
