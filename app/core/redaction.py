@@ -233,7 +233,7 @@ MIN_LENGTH = 8
 MIN_LINE = 32
 """Characters of a line of a key that is a secret by itself."""
 _URL_PASSWORD = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@\s]*?:([^/@\s]+)@")
-_JOINTS = re.compile(r"(?:\\[nrt]|[\s\"'`+\\,;|>#*])+")
+_JOINTS = re.compile(r"(?:\\[nrt]|[\s\"'`+\\,:;|>#*])+")
 """What stands between the parts of a value that is wrapped, quoted or written as several literals."""
 
 
@@ -287,7 +287,8 @@ class Redactor:
         if not self._spellings:
             return False
         shown = text if isinstance(text, str) else text.decode(errors="replace")
-        if any(form in view for view in {shown, unquote(shown)} for form in self._spellings):
+        views = {shown, unquote(shown), unquote(unquote(shown))}
+        if any(form in view for view in views for form in self._spellings):
             return True
         bare = _JOINTS.sub("", shown)
         return any(form in bare for form in self._bare)

@@ -54,6 +54,8 @@ ENCODINGS: dict[str, Callable[[str], str | bytes]] = {
     "hex": lambda s: s.encode().hex(),
     "hex in capitals": lambda s: s.encode().hex().upper(),
     "hex dump": lambda s: s.encode().hex(" "),
+    "hex with colons": lambda s: s.encode().hex(":"),
+    "percent-encoded twice": lambda s: quote(quote(s, safe=""), safe=""),
     "percent-encoded": lambda s: quote(s, safe=""),
     "percent-encoded path": quote,
     "percent-encoded form": quote_plus,
