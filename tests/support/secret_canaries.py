@@ -26,8 +26,8 @@ def forms(value: str) -> Iterator[bytes]:
     yield quote(value, safe="").encode()
     yield "".join(f"%{byte:02x}" for byte in raw).encode()
     for offset in range(3):
-        encoded = base64.b64encode(b"\0" * offset + raw).rstrip(b"=")
-        yield encoded[4 if offset else 0 : -2]
+        encoded = base64.b64encode(b"\0" * offset + raw)
+        yield encoded[-(-offset * 8 // 6) : (offset + len(raw)) * 8 // 6]
 
 
 def find_canary(canaries: Mapping[str, str], *places: Path) -> list[str]:

@@ -385,7 +385,7 @@ def test_a_path_is_allowed_with_what_is_wanted_after_it() -> None:
         ("*.tf", "needs one path"),
         ("../x", "needs one path"),
         ("/etc/passwd", "needs one path"),
-        (".github/workflows/ci.yml", "which is always protected: only people may change workflows"),
+        (".github/workflows/ci.yml", "which is always protected: only people may change continuous integration"),
         (".GitHub/WorkFlows/", "which is always protected"),
         ("CODEOWNERS", "which is always protected"),
         (".git/config", "which is always protected"),
