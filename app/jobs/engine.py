@@ -27,7 +27,7 @@ from app.core.tracing import span
 
 # Change this only if the order of steps changes in a way that stored jobs cannot follow. DBOS's own default hashes the
 # source, so every deployment would strand the jobs in flight.
-WORKFLOW_VERSION = "4"
+WORKFLOW_VERSION = "5"
 
 POOL = 3
 """Connections of one process to the journal; a server has a process for each job."""

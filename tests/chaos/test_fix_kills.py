@@ -17,7 +17,7 @@ from tests.support.openai_endpoint import OpenAIEndpoint, stall
 from tests.support.repositories import git
 
 STEPS = (
-    *("plan.answer", "baseline", "specification", "turn.1.answer", "turn.1.act", "turn.2.answer", "turn.2.act"),
+    *("plan.1.answer", "plan.1.act", "baseline", "examples", "turn.1.answer", "turn.1.act", "turn.2.answer", "turn.2.act"),
     *(
         "turn.3.answer",
         "turn.3.act",
@@ -25,8 +25,7 @@ STEPS = (
         "turn.4.act",
         "turn.5.answer",
         "verify.1",
-        "second_tests",
-        "second_tests.head",
+        "review",
         "turn.5.act",
         "publish",
     ),
@@ -44,22 +43,22 @@ INSIDE = (
 )
 WHILE_PLANNING = frozenset(
     {
-        *(f"{step}.{moment}" for step in ("plan.answer", "baseline", "specification") for moment in ("done", "stored")),
-        *("baseline.before", "specification.before", "plan.booked", "specification.1.booked", "said.verification:1"),
-        "said.verification:2",  # the independent tests are tried on the base
+        *(f"{step}.{moment}" for step in ("plan.1.answer", "plan.1.act", "baseline") for moment in ("done", "stored")),
+        *("baseline.before", "plan.1.booked", "said.verification:1"),
+        "said.verification:2",  # the examples are run on the base
     }
 )
-LOST = {("plan", "lost"), ("specification.1", "lost")}
+LOST = {("plan.1", "lost")}
 ENDING = ("publish.committed", "publish.delivered", "finished", "report.begun", "report.done")
 CHAINS = (
     (
-        *("created", "acquired", "said.state:1", "plan.answer.done", "baseline.done", "turn.1.answer.before"),
+        *("created", "acquired", "said.state:1", "plan.1.answer.done", "baseline.done", "turn.1.answer.before"),
         *("turn.1.act.done", "said.observation:1", "turn.3.answer.stored", "said.observation:1"),
         *("said.observation:2", "turn.4.act.before", "turn.5.booked", "said.verification:2"),
         *("publish.committed", "finished", "report.done"),
     ),
     (
-        *("plan.answer.before", "plan.booked", "plan.answer.stored", "turn.1.booked", "said.command:2"),
+        *("plan.1.answer.before", "plan.1.booked", "plan.1.answer.stored", "turn.1.booked", "said.command:2"),
         *("turn.2.answer.done", "turn.2.act.done", "turn.3.booked", "turn.3.act.done", "turn.4.answer.done"),
         *("turn.4.act.stored", "verify.1.before", "verify.1.done", "turn.5.act.before", "publish.before"),
         *("publish.delivered", "publish.stored", "report.begun"),
@@ -200,9 +199,9 @@ def lost_calls(cli_job: CliJob) -> list[tuple[object, ...]]:
     return cli_job.rows("SELECT call, state FROM calls WHERE state <> 'booked'")
 
 
-MORE_MODEL_DEATHS = (  # the endpoint's first author writes no tests, so nobody asks a second one
-    *(name for name in BOUGHT if name not in ("turn.2.booked", "second_tests.1.booked")),
-    *(name for name in BOUNDARIES if name.partition(".")[0] == "specification" or ".answer." in name),
+MORE_MODEL_DEATHS = (
+    *(name for name in BOUGHT if name not in ("turn.2.booked", "review.1.booked")),
+    *(name for name in BOUNDARIES if ".answer." in name),
 )
 
 

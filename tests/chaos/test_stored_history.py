@@ -18,13 +18,13 @@ from app.publish.effects import OpenDraftPullRequest
 from tests.chaos.server import MENDED
 from tests.chaos.stored_history import JOB, KEPT, ArchivedJob, silent
 
-RECORDED_BY = "4"
+RECORDED_BY = "5"
 
 
 async def test_a_job_that_an_earlier_version_began_is_ended_by_this_one(tmp_path: Path) -> None:
     history = json.loads(KEPT.read_text())
     archive = ArchivedJob(tmp_path, silent(tmp_path / "silent.jsonl"))
-    assert await archive.work("plan.answer.before,baseline.before") == -9
+    assert await archive.work("plan.1.answer.before,baseline.before") == -9
     archive.bring_in(history)
     assert await archive.work() == 0
     row = archive.server_context.job_store().get(JOB)

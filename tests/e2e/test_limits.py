@@ -10,8 +10,6 @@ from tests.support.cli_job import ANSWERS, FIXED, CliJob, replies
 from tests.support.openai_endpoint import OpenAIEndpoint, answer, error
 
 BOOKED = [(said.key,) for said in ANSWERS]
-WITHOUT_SECOND = [call for call in BOOKED if call != ("second_tests.1",)]
-"""Without independent tests no second author is asked."""
 
 
 def assert_put_down(cli_job: CliJob, *options: str) -> str:
@@ -45,8 +43,7 @@ def test_turns(cli_job: CliJob) -> None:
 
 def test_minutes(cli_job: CliJob) -> None:
     assert_put_down(cli_job, "--max-minutes", "0.0001")
-    # No test can be executed in that time, so the author was asked for others.
-    assert_finished(cli_job, "--max-minutes", "20", booked=[*WITHOUT_SECOND, ("specification.2",)])
+    assert_finished(cli_job, "--max-minutes", "20")
 
 
 def test_money(cli_job: CliJob) -> None:
@@ -54,9 +51,8 @@ def test_money(cli_job: CliJob) -> None:
     text = assert_put_down(cli_job, "--budget", "0.008")
     assert "of the budget of $0.0080 is spent" in text
     assert cli_job.document["usage"]["cost"] <= 8_000
-    without_author = [call for call in WITHOUT_SECOND if call != ("specification.1",)]
-    assert_finished(cli_job, "--budget", "+1", booked=without_author)
-    assert cli_job.document["verification"]["verdict"] == "tested", "for an author the budget was too small"
+    assert_finished(cli_job, "--budget", "+1", booked=[call for call in BOOKED if call != ("review.1",)])
+    assert cli_job.document["verification"]["verdict"] == "tested", "for a reviewer the budget was too small"
     assert cli_job.document["budget"]["usd"] == 1_008_000, "a sum with a plus is added to what the job had"
 
 
