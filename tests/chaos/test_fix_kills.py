@@ -17,7 +17,16 @@ from tests.support.openai_endpoint import OpenAIEndpoint, stall
 from tests.support.repositories import git
 
 STEPS = (
-    *("plan.1.answer", "plan.1.act", "baseline", "examples", "turn.1.answer", "turn.1.act", "turn.2.answer", "turn.2.act"),
+    *(
+        "plan.1.answer",
+        "plan.1.act",
+        "baseline",
+        "examples",
+        "turn.1.answer",
+        "turn.1.act",
+        "turn.2.answer",
+        "turn.2.act",
+    ),
     *(
         "turn.3.answer",
         "turn.3.act",

@@ -82,7 +82,7 @@ def an_issue_becomes_a_draft_pull_request(place: E2ERepository) -> None:
     program = Program(place, key)
     job = commands(place, key, "start", f"{program.repository}#{place.issue.number}").strip()
     ended = program.sees(job, "pr_opened")
-    assert (ended["verdict"], ended["number"], float(ended["cost"]) >= 0) == ("tested", place.issue.number, True)
+    assert (ended["verdict"], ended["number"], float(ended["cost"]) >= 0) == ("proved", place.issue.number, True)
     pull = place.pull()
     assert pull.pull is not None
     assert pull.pull.draft
@@ -94,7 +94,7 @@ def an_issue_becomes_a_draft_pull_request(place: E2ERepository) -> None:
     assert '"kind": "text", "text": "I will round up."' in events
     assert "(cents + 1) // 2" in program.reads(f"/{job}/patch").text
     assert program.reads(f"/{job}/trajectory").text.startswith("{")
-    listed = program.reads("", repository=program.repository, verdict="tested").json()
+    listed = program.reads("", repository=program.repository, verdict="proved").json()
     assert [each["id"] for each in listed["jobs"]] == [job]
     assert job in commands(place, key, "list")
     assert "money.py" in commands(place, key, "logs", "-f", job[:9])

@@ -45,13 +45,13 @@ def test_each_models_calls_and_cost_are_shown(tmp_path: Path) -> None:
         done = console.fix(repository, wallet_project.ISSUE)
     assert done.code == 0, done.said
     told = done.pull_request
-    note = "1 of 5 answers came from `hosted_vllm/stand-in`, because `openai/code` had no credit left."
+    note = "2 of 4 answers came from `hosted_vllm/stand-in`, because `openai/code` had no credit left."
     assert note in told.partition("note</summary>")[2]
     fallback = "`hosted_vllm/stand-in` (code as a fallback)"
     models = f"models `hosted_vllm/planner` (plan), `openai/code` (code), {fallback}"
     assert models in told
     assert done.job["verification"]["verdict"] == "proved"
-    assert done.job["usage"]["cost"] == ONE - 3 * (-ONE // 10) - (-ONE // 5)
+    assert done.job["usage"]["cost"] == ONE - (-ONE // 10) - 2 * (-ONE // 5)
     assert [request.body["model"] for request in code.requests] == ["code", "code"], "a full account is asked once"
     assert [request.body["model"] for request in others.requests] == ["planner", "stand-in"]
     assert [request.body["model"] for request in code.review_requests] == []

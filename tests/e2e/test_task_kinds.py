@@ -35,7 +35,7 @@ PROMPTS = {
     f"{DIRECTORY}/test.md": "Obey.\n",
 }
 COMMAND = "python3 -m unittest test_maths"
-WATCHING = f"import sys\n\nTESTING = 'unittest' in sys.modules\n\n\n{RIGHT}"
+HALF = RIGHT.replace("return number + number", "return number + number if number > 0 else number * number")
 _QUOTE = "double(3) is 9 and should be 6"
 _IMPORTS = "from maths import double"
 EXAMPLES = (
@@ -94,7 +94,8 @@ async def test_a_regression_test_is_tested_by_taking_the_fix_back(site: Site) ->
     result = await site.harness.work(MemoryJournal())
     assert (result.exit_status, result.verification and result.verification.verdict) == ("pr_opened", "tested")
     body = site.body(result)
-    assert re.search(rf"🔴 fails<br>exit code 1, [\d.]+ s<br>base without `{fix[:10]}`", body)
+    assert re.search(r"🔴 fails<br>exit code 1, [\d.]+ s", body)
+    assert fix[:10] in body
     assert "**Tested.** The new tests fail without the fix and pass with it." in body
     assert "Worked on as tests for code that stays as it is, because its title says" in body
     assert [each.text for each in site.harness.kind.overrides.files] == ["Look into maths first."]
@@ -128,9 +129,12 @@ def test_an_impossible_request_is_refused(site: Site, options: dict[str, object]
 
 
 def attempts() -> RecordedAnswers:
-    """The first changes nothing that was asked for, the second mends it."""
-    recording = RecordedAnswers().plan(examples=EXAMPLES).turn("Watch.", write("maths.py", WATCHING))
-    recording = recording.submit("Watched.", COMMAND).submit("Watched.", COMMAND).attempt(2)
+    """The first mends half of it and disputes the rest, the second mends it."""
+    recording = RecordedAnswers().plan(examples=EXAMPLES).turn("Mend half of it.", write("maths.py", HALF))
+    disputed = {"2": "The issue says nothing of negative numbers."}
+    for _ in range(2):
+        recording = recording.submit("Mended half of it.", COMMAND, objections=disputed)
+    recording = recording.counter(reason="I see nothing.").attempt(2).counter(reason="Nor here.")
     recording = recording.turn("Mend.", write("maths.py", RIGHT), write("test_maths.py", MORE))
     return recording.submit("Mended.", COMMAND)
 
@@ -145,8 +149,8 @@ async def test_the_first_that_is_proved_ends_the_attempts_and_a_crash_repeats_no
     result = await site.harness.work(resumed)
     assert resumed.executed[0] == "attempt.2.turn.1.act"
     assert not any(name.startswith(("turn.", "verify.")) for name in resumed.executed)
-    assert result.usage.calls == 7, "a second author is asked about the proved attempt"
-    assert [(each.verdict, each.taken) for each in result.attempts] == [("tested", False), ("proved", True)]
+    assert result.usage.calls == 8, "a reviewer is asked about each attempt"
+    assert [(each.verdict, each.taken) for each in result.attempts] == [("unproved", False), ("proved", True)]
     assert site.show(result, "maths.py") == RIGHT.rstrip(), "nothing of the first is in the second's tree"
     assert "2 attempts of 3 requested: attempt 2 is proved, so no more were made." in site.body(result)
     assert "| 2 (taken) | proved |" in site.body(result)
