@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from app.core.patch import FileChange, Mode, Patch
+from app.core.patch import LINK, FileChange, Mode, Patch
 from app.sandbox.base import CompletedCommand, Sandbox, SandboxCommand, SandboxProvider, SandboxSpec, SetupPlan
 from app.sandbox.setup.package_clients import asked_once
 from app.sandbox.setup.plan import plan_setup
@@ -96,10 +96,13 @@ class ProjectWorkspaces:
         after = Overlay(self._tree, patch or Patch(base=self._tree.commit))
 
         def fill(directory: Path) -> None:
-            for path in after.entries():
+            for path, entry in after.entries().items():
                 file = directory / path
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(after.read(path))
+                if entry.mode == LINK:
+                    file.symlink_to(after.read(path).decode())
+                else:
+                    file.write_bytes(after.read(path))
             (directory / ".opened").write_text(name)
             changed = {change.path for change in (patch.changes if patch else ())}
             set_times(directory, changed, int(time.time()))
