@@ -47,7 +47,7 @@ def test_each_models_calls_and_cost_are_shown(tmp_path: Path) -> None:
     told = done.pull_request
     note = "2 of 4 answers came from `hosted_vllm/stand-in`, because `openai/code` had no credit left."
     assert note in told.partition("note</summary>")[2]
-    fallback = "`hosted_vllm/stand-in` (code as a fallback)"
+    fallback = "`hosted_vllm/stand-in` (code as a fallback and review as a fallback)"
     models = f"models `hosted_vllm/planner` (plan), `openai/code` (code), {fallback}"
     assert models in told
     assert done.job["verification"]["verdict"] == "proved"

@@ -188,6 +188,7 @@ ELSEWHERE = {
     "trajectory": "agent-fix view",
     "model": "the last line of a body has the models that answered",
     "error_code": "the exit code of the command line",
+    "unpublished": "the ending of the command line, and the reply to `/agent retry`",
     "patch": "",
     "rest_order": "",
 }
