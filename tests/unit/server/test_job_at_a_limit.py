@@ -9,7 +9,7 @@ import pytest
 
 from app.config.settings import Settings
 from app.core.errors import AgentFixError, ExitCode
-from app.core.job import WaitingForUser
+from app.core.job import JobResult, JobState, WaitingForUser
 from app.jobs.queue import QueueLimits
 from app.llm.errors import BudgetError, ModelError
 from app.pipeline.wiring.job_runner import JobRunner
@@ -27,8 +27,8 @@ class StoppedRunner:
     def __init__(self, diff: str) -> None:
         self._diff = diff
 
-    def keep_last_diff(self) -> str:
-        return self._diff
+    def so_far(self, reason: str, state: JobState, *, at_limit: bool) -> JobResult:
+        return JobResult(exit_status=state, reason=reason, diff=self._diff if at_limit else "")
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def server_context(tmp_path: Path) -> Iterator[ServerContext]:
     [
         (BudgetError("Nothing is left."), "d", "d"),
         (WaitingForUser("paused", "All 9 turns are used.", code=ExitCode.LIMIT_REACHED), "d", "d"),
-        (BudgetError("Nothing is left."), "", None),
+        (BudgetError("Nothing is left."), "", ""),
         (ModelError("No key.", kind="give_up", reason="no_key"), "d", None),
     ],
 )
@@ -57,4 +57,4 @@ def test_change_is_kept_at_a_limit(
     JobProcess(server_context, claim).release(error, cast("JobRunner", StoppedRunner(diff)))
     row = server_context.job_store().get("a")
     assert row is not None
-    assert (row.state, (row.result or {}).get("diff")) == ("paused", kept)
+    assert (row.state, (row.result or {}).get("diff") or "") == ("paused", kept or "")

@@ -28,6 +28,7 @@ def test_a_wrong_password_opens_nothing(browser: Browser, here: Dashboard) -> No
 def test_the_password_opens_the_list_and_a_job(visitor: BrowserContext, here: Dashboard) -> None:
     page = visitor.new_page()
     page.goto(here.address)
+    page.get_by_text("More filters").click()
     page.get_by_role("combobox", name="State").select_option("paused")
     page.get_by_role("button", name="Filter").click()
     expect(page.get_by_role("row")).to_have_count(2)
