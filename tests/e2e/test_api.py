@@ -91,14 +91,15 @@ def an_issue_becomes_a_draft_pull_request(place: E2ERepository) -> None:
     place.told("A draft pull request is open")
     events = program.reads(f"/{job}/events").text
     assert events.endswith("event: end\ndata: {}\n\n")
-    assert '"kind": "text", "text": "I will round up."' in events
+    lines = [json.loads(line.removeprefix("data: ")) for line in events.splitlines() if line.startswith("data: {")]
+    assert "I will round up." in "".join(line["text"] for line in lines if line.get("kind") == "text")
     assert "(cents + 1) // 2" in program.reads(f"/{job}/patch").text
     assert program.reads(f"/{job}/trajectory").text.startswith("{")
     listed = program.reads("", repository=program.repository, verdict="proved").json()
     assert [each["id"] for each in listed["jobs"]] == [job]
     assert job in commands(place, key, "list")
     assert "money.py" in commands(place, key, "logs", "-f", job[:9])
-    assert "pr_opened" in commands(place, key, "show", job)
+    assert "pull request opened" in commands(place, key, "show", job)
     assert "(cents + 1) // 2" in commands(place, key, "show", "--patch", job)
 
 

@@ -11,7 +11,7 @@ EDIT = ("edit", {"path": "money.py", "old_text": "    return [share] * people\n"
 
 
 def answers(*turns: ScriptedReplies) -> tuple[ScriptedReplies, ...]:
-    return ScriptedReplies("plan", json.dumps(PLAN)), *turns
+    return ScriptedReplies("plan.1", json.dumps(PLAN)), *turns
 
 
 def test_a_rejected_change_is_a_file_that_is_named(cli_job: CliJob) -> None:
