@@ -187,7 +187,7 @@ class PlanConversation:
             request = self._history.request()
 
             async def ask(key: str = name.removesuffix(".answer")) -> StoredAnswer:
-                self.progress.report("step", f"plan: turn {number}")
+                self.progress.report("note", f"plan: turn {number}")
                 started = monotonic()
                 found = await budgeted_model.ask(key, request)  # noqa: B023  # awaited before the next round
                 return StoredAnswer(answer=found, seconds=monotonic() - started)
