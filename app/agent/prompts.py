@@ -50,6 +50,7 @@ _LESSONS = "What earlier jobs here learned, to be checked before it is relied on
 _STATE = "The test suite before any change"
 _MAP = "Map of the repository"
 _OUTLINE = "The plan's files"
+_FURTHER = "Rules and skills that are not shown: `view` those that concern what you do"
 _IGNORED = "Git ignores, and no change contains"
 OPENINGS: Final[dict[TaskKind, str]] = {
     "bug": "Fix this issue.",
@@ -95,20 +96,22 @@ def render_brief(
     answers: Sequence[QuestionAnswers] = (),
     repository_map: str = "",
     instructions: Sequence[tuple[str, str]] = (),
+    further: str = "",
     lessons: str = "",
     images: str = "",
     overrides: Overrides = NO_OVERRIDES,
     address: str = "",
     ignored: str = "",
 ) -> str:
-    """The first user message. `instructions` are (path, text) of the repository's own rules, shown as data.
+    """The first user message. `instructions` are (path, text) of the repository's own rules, shown as data; `further`
+    names those for other folders, and the skills.
 
     `images` are descriptions of the issue's images; `address` is the issue's page, and `ignored` what git ignores. The
     same job always gets the same bytes.
     """
     task = job.task
     texts = (task.issue.title, task.issue.body, repository_map, lessons, images, *(text for _, text in instructions))
-    texts += (*overrides.texts, address, ignored)
+    texts += (*overrides.texts, address, ignored, further)
     mark = _delimiter(job.id, *texts, *job.conflicts, *(part for s in task.sections for part in (s.title, s.text)))
     name: Name = "brief"
     if job.aim == "ask":
@@ -127,7 +130,8 @@ def render_brief(
         *((one_line(section.title), _data(mark, section.text)) for section in task.sections),
         (_LESSONS, _data(mark, lessons)),
         (_MAP, _data(mark, "\n".join(filter(None, (repository_map.strip(), ignored and f"{_IGNORED}: {ignored}"))))),
-        *((f"The repository's rules, from {path}", _data(mark, text)) for path, text in instructions),
+        *rule_sections(instructions, mark),
+        (_FURTHER, _data(mark, further)),
     ]
     body = head_and_tail(task.issue.body.strip(), MAX_ISSUE_BODY)
     fields = {"delimiter": mark, "title": task.issue.title, "body": body, "sections": _shown(sections)}
@@ -138,6 +142,11 @@ def render_brief(
     if request_first:
         fields["wanted"] = f"{_REQUEST}:\n\n{task.request.strip()}" if task.request.strip() else _NO_REQUEST
     return render(name, **fields)
+
+
+def rule_sections(instructions: Sequence[tuple[str, str]], mark: str) -> list[tuple[str, str]]:
+    """One section for each instruction file."""
+    return [(f"The repository's rules, from {one_line(path)}", _data(mark, text)) for path, text in instructions]
 
 
 def render_review(
@@ -207,17 +216,19 @@ def render_start(
     outline: str = "",
     guards: Sequence[str] = (),
     examples: str = "",
+    instructions: Sequence[tuple[str, str]] = (),
 ) -> str:
     """What follows the brief, or the looks if the model has `planned`; the work begins with it.
 
     `outline` maps the plan's files, `guards` are the tests near them; of `examples` the fixer sees one as a program.
     """
-    mark, framed = _below(brief, job, outline, *guards, examples)
+    mark, framed = _below(brief, job, outline, *guards, examples, *(text for _, text in instructions))
     near = f"{_GUARDS}: {', '.join(map(one_line, guards))}" if guards else ""
     sections = [
         ("Plan", render_plan(plan.model_copy(update={"examples": ()})) if plan else ""),
         (_OUTLINE, _data(mark, "\n".join(filter(None, (outline.strip(), near))))),
         (_EXAMPLES, _data(mark, examples)),
+        *rule_sections(instructions, mark),
     ]
     opening = "Now do the work. The plan is a guide: go by what you find.\n" if planned else ""
     return f"{opening}{framed}{_shown(sections)}".strip()

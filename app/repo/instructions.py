@@ -1,16 +1,22 @@
-"""Collects what a repository's instruction files (such as AGENTS.md) say of code and tests, within a budget."""
+"""Collects what a repository tells agents: its instruction files (such as AGENTS.md) and the list of its skills."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from app.core.patch import Tree
+from app.core.text import clip, count, one_line, plain
+from app.core.yaml_and_toml import front_matter, read_yaml
 
-INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md", ".github/copilot-instructions.md", "CONTRIBUTING.md")
-"""In this order; a repository that has the first seldom needs the last, so earlier ones are served first."""
-
-_OTHER_PATHS = {"CONTRIBUTING.md": (".github/CONTRIBUTING.md", "docs/CONTRIBUTING.md")}
-_WRITTEN_FOR_PEOPLE = "CONTRIBUTING.md"
+_ROOT_FILES = ("AGENTS.md", "CLAUDE.md", ".github/copilot-instructions.md")
+_NESTED_FILES = ("agents.md", "claude.md")
+_PEOPLES_FILES = ("CONTRIBUTING.md", ".github/CONTRIBUTING.md", "docs/CONTRIBUTING.md")
+"""Written for people: only what these say of code and tests is shown."""
+_PEOPLES_TOKENS = 200
+_SKILL = re.compile(r"\.(?:agents|github|claude)/skills/[^/]+/SKILL\.md", re.IGNORECASE)
+_MAX_DESCRIPTION = 300
+_MAX_SKILLS = 50
 _SYMLINK = "120000"
 _MAX_BYTES = 1_000_000
 _CHARACTERS_PER_TOKEN = 4
@@ -48,26 +54,56 @@ class InstructionFile(NamedTuple):
 
     path: str
     text: str
+    cut: bool = False
 
 
-def instructions(tree: Tree, budget_tokens: int) -> tuple[InstructionFile, ...]:
-    """The commit's instruction files, the most binding first, within the budget (a token is four characters).
+class Instructions(NamedTuple):
+    """The files to show, the most binding first, and the paths of those for other parts of the repository."""
 
-    A file that repeats an earlier one, as links to and copies of AGENTS.md do, is included once.
+    files: tuple[InstructionFile, ...] = ()
+    further: tuple[str, ...] = ()
+
+
+def instructions(tree: Tree, budget_tokens: int, near: Sequence[str] = ()) -> Instructions:
+    """The commit's instruction files within the budget (a token is four characters).
+
+    First those in the folders of the files in `near`, the nearest first, then the root's. A file that repeats an
+    earlier one, as links to and copies of AGENTS.md do, is included once.
     """
     left = budget_tokens * _CHARACTERS_PER_TOKEN
-    instruction_files: list[InstructionFile] = []
+    files: list[InstructionFile] = []
     seen: set[str] = set()
-    for path, text in _texts(tree):
-        if text in seen:
+    nested, further = _nested(tree, near)
+    for path in (*nested, *_of_root(tree)):
+        text = _text(tree, path)
+        if not text or text in seen:
             continue
         seen.add(text)
-        fitting = _relevant_part(path, text, left)
-        if not fitting:  # nothing in it is about code, or there is no room for it
-            continue
-        instruction_files.append(InstructionFile(path, fitting))
-        left -= len(fitting)
-    return tuple(instruction_files)
+        peoples = path.rpartition("/")[2].casefold() == "contributing.md"
+        limit = min(left, _PEOPLES_TOKENS * _CHARACTERS_PER_TOKEN) if peoples else left
+        fitting = _about_code(path, text, limit) if peoples else _cut(path, text, limit)
+        if fitting:
+            files.append(InstructionFile(path, fitting, cut=not peoples and fitting != text))
+            left -= len(fitting)
+        elif not peoples:  # no room for it
+            further = (path, *further)
+    return Instructions(tuple(files), further)
+
+
+def skills(tree: Tree) -> str:
+    """The repository's skills, a line for each: path and description. The text is read where it is needed."""
+    paths = [path for path in tree.entries() if _SKILL.fullmatch(path)]
+    found: dict[str, str] = {}
+    for path in paths:
+        head, _ = front_matter(_text(tree, path))
+        value = read_yaml(head.encode("utf-8", "replace")).value
+        fields = value if isinstance(value, dict) else {}
+        name = one_line(str(fields.get("name") or PurePosixPath(path).parent.name))
+        description = clip(one_line(str(fields.get("description") or "")), _MAX_DESCRIPTION)
+        found.setdefault(name.casefold(), f"- {name} ({one_line(path)}): {description}".rstrip(": "))
+    lines = list(found.values())
+    more = [f"… and {count(len(lines) - _MAX_SKILLS, 'skill')} more"] if len(lines) > _MAX_SKILLS else []
+    return "\n".join([*lines[:_MAX_SKILLS], *more])
 
 
 def ignored_by_git(tree: Tree) -> str:
@@ -86,12 +122,11 @@ def ignored_by_git(tree: Tree) -> str:
     return patterns
 
 
-def _relevant_part(path: str, text: str, limit: int) -> str:
-    """What the text says of code and tests; of what was written for agents also the rest, if it fits."""
+def _about_code(path: str, text: str, limit: int) -> str:
+    """What the text says of code and tests."""
     pieces = list(_pieces(text))
-    people = path.rpartition("/")[2].casefold() == _WRITTEN_FOR_PEOPLE.casefold()
     headed = any(piece.headings for piece in pieces)
-    wanted = [piece for piece in pieces if piece.worth is not None and (piece.worth > 0 or not (people and headed))]
+    wanted = [piece for piece in pieces if piece.worth is not None and (piece.worth > 0 or not headed)]
     if not wanted:
         return ""
     if len(whole := _join_pieces(wanted)) <= limit or len(wanted) == 1:
@@ -154,17 +189,31 @@ def _join_pieces(pieces: Iterable[_Piece]) -> str:
     return "\n".join(lines)
 
 
-def _texts(tree: Tree) -> Iterable[tuple[str, str]]:
-    entries = tree.entries()
-    by_folded = {path.casefold(): path for path in entries if path.count("/") <= 1}
-    for name in INSTRUCTION_FILES:
-        places = (by_folded.get(place.casefold()) for place in (name, *_OTHER_PATHS.get(name, ())))
-        path = next((place for place in places if place), None)
-        if path is None or entries[path].mode == _SYMLINK or entries[path].size > _MAX_BYTES:
-            continue
-        text = tree.read(path).decode("utf-8", "replace").strip()
-        if text:
-            yield path, text
+def _of_root(tree: Tree) -> Iterator[str]:
+    by_folded = {path.casefold(): path for path in tree.entries() if path.count("/") <= 1}
+    yield from filter(None, (by_folded.get(name.casefold()) for name in _ROOT_FILES))
+    yield from [path for name in _PEOPLES_FILES if (path := by_folded.get(name.casefold()))][:1]
+
+
+def _nested(tree: Tree, near: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The instruction files of folders: those that hold a file in `near`, the deepest first, and all others."""
+    places = [PurePosixPath(path) for path in tree.entries() if "/" in path]
+    found = sorted(
+        (path for path in places if path.name.casefold() in _NESTED_FILES), key=lambda path: -len(path.parts)
+    )
+    above = {parent for path in near for parent in PurePosixPath(path).parents}
+    return (
+        tuple(str(path) for path in found if path.parent in above),
+        tuple(sorted(str(path) for path in found if path.parent not in above)),
+    )
+
+
+def _text(tree: Tree, path: str) -> str:
+    """Without hidden characters; empty for links and for what is too large."""
+    entry = tree.entries()[path]
+    if entry.mode == _SYMLINK or entry.size > _MAX_BYTES:
+        return ""
+    return plain(tree.read(path).decode("utf-8", "replace")).strip()
 
 
 def _cut(path: str, text: str, limit: int) -> str:

@@ -74,7 +74,28 @@ def a_prompt_and_a_gate_of_the_repository_are_used(place: E2ERepository) -> None
     assert "1 on the base, 1 on the head" in pull.body
 
 
+RULES = "\n".join(f"{number}. Rule {number} of this team is told in a dozen words or so." for number in range(200))
+SKILL = "---\nname: cents\ndescription: How cents are shared here.\n---\nThe skill's own text.\n"
+
+
+def rules_are_shown_in_full_and_skills_by_name(place: E2ERepository) -> None:
+    rules = {"AGENTS.md": RULES, "tests/AGENTS.md": "A rule for tests.\n", "docs/AGENTS.md": "A rule for pages.\n"}
+    place.commit("main", {**rules, ".claude/skills/cents/SKILL.md": SKILL})
+    place.model_answers(fixes)
+    place.labels()
+    place.pull()
+    work = [each for each in place.asked if each.says("Now do the work.")]
+    assert work
+    for each in work:
+        assert each.says("Rule 150 of this team")
+        assert each.says("cents (.claude/skills/cents/SKILL.md): How cents are shared here.")
+        assert not each.says("The skill's own text.")
+        assert each.says("docs/AGENTS.md")
+        assert not each.says("A rule for pages.")
+
+
 STORIES: tuple[Story, ...] = (
+    rules_are_shown_in_full_and_skills_by_name,
     the_operators_defaults_hold,
     the_next_attempt_is_told_why_the_last_one_failed,
     a_prompt_and_a_gate_of_the_repository_are_used,

@@ -201,7 +201,9 @@ class JobRunner:
         self.image_describer = ImageDescriber(inputs.job, job_models, self.blobs.get)
         index, text = inputs.settings.state / "caches" / "index", issue_text(inputs.job.task)
         survey = RepositorySurvey(inputs.tree, text, cache=index, read_history=publisher.commit_history)
-        self.prompts = PromptBuilder(inputs, self.kind, self.memory, self.image_describer, survey)
+        self.prompts = PromptBuilder(
+            inputs, self.kind, self.memory, self.image_describer, survey, job_models=job_models
+        )
         self.runners: list[Runner] = []
         """One for each attempt, in order."""
         self.plan: Plan | None = None
@@ -245,7 +247,13 @@ class JobRunner:
                 model=job.model,
             )
         setup = (*self.setup_notes, *filter(is_note, self.workspaces.left_out))
-        notes = (*result.notes, *filter(None, setup), *self.memory.used, *self.image_describer.notes)
+        notes = (
+            *result.notes,
+            *filter(None, setup),
+            *self.memory.used,
+            *self.image_describer.notes,
+            *self.prompts.notes,
+        )
         result = self._redacted(result.model_copy(update={"trajectory": self.keep_trajectory(), "notes": notes}))
         self.publisher.finish(result)
         failpoint("finished")
@@ -448,7 +456,7 @@ class JobRunner:
         return await self.external_agent.tools(tools.python, tools.clients, tools.find_tool)
 
     async def _plan(self, journal: Journal, answers: Sequence[QuestionAnswers] = ()) -> ProposedPlan:
-        proposed = await self.prompts.plan(self.job_models, journal, self.workspaces, self.progress, answers)
+        proposed = await self.prompts.plan(journal, self.workspaces, self.progress, answers)
         self.plan = proposed.plan
         await self.approver.keep_plan(proposed.plan)
         return proposed

@@ -28,7 +28,7 @@ from app.core.plan import Plan, parse_plan_file, with_origin
 from app.core.record import Record
 from app.core.redaction import Redactor
 from app.core.task import TaskSection, note_of
-from app.core.text import beginning_of, count, plain
+from app.core.text import beginning_of, count, listed, plain
 from app.core.verification import Verification
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.store import JobStore
@@ -50,7 +50,7 @@ from app.pipeline.lessons import (
 from app.pipeline.planner import PlanConversation, ProposedPlan
 from app.repo.git_store import GitStore
 from app.repo.index.survey import RepositorySurvey
-from app.repo.instructions import ignored_by_git, instructions
+from app.repo.instructions import Instructions, ignored_by_git, instructions, skills
 from app.sandbox.workspaces import Workspaces
 from app.verify.examples.checks import mark_hidden
 from app.verify.examples.executors import HELP, languages_here
@@ -287,7 +287,12 @@ class ImageDescriber:
 MAP_TOKENS = 220
 OUTLINE_TOKENS = 100
 GUARDS = 3
-INSTRUCTION_TOKENS = 200
+INSTRUCTION_TOKENS = 8_000
+_INSTRUCTION_SHARE = 8
+"""The instructions take at most this part of the smallest context window."""
+_NEAR = 5
+"""Likely files whose folders' instructions are shown before there is a plan."""
+_MAX_FURTHER = 20
 
 
 class PromptBuilder:
@@ -300,19 +305,23 @@ class PromptBuilder:
         memory: JobLessons,
         image_describer: ImageDescriber,
         survey: RepositorySurvey,
+        *,
+        job_models: JobModels,
     ) -> None:
         self._inputs = inputs
+        self._job_models = job_models
         self._kind = kind
         self._memory = memory
         self._image_describer = image_describer
         self.survey = survey
+        self.notes: tuple[str, ...] = ()
+        """For people: instruction files that were too long to be shown in full."""
         self.judge: ExampleJudge | None = None
         """Runs a plan's examples on the base."""
         self._conversation: PlanConversation | None = None
 
     async def plan(
         self,
-        job_models: JobModels,
         journal: Journal,
         workspaces: Workspaces,
         progress: Progress,
@@ -325,7 +334,7 @@ class PromptBuilder:
         # Not in a thread: a job's steps are numbered in the order in which they start.
         if self._conversation is None:
             self._conversation = self._planning(workspaces, progress)
-        return await self._conversation.make_plan(job_models.of("plan"), journal, answers)
+        return await self._conversation.make_plan(self._job_models.of("plan"), journal, answers)
 
     def with_hidden(self, found: PlanExamples) -> PlanExamples:
         """The examples, each marked if the work's prompt has none of its values."""
@@ -352,6 +361,7 @@ class PromptBuilder:
             examples=render_examples(examples),
             guards=self.survey.guards(plan.candidate_files)[:GUARDS] if plan else (),
             planned=plan is not None,
+            instructions=self._rules_of(plan.candidate_files) if plan else (),
         )
         brief = self._brief(answers)
         full_brief = "\n\n".join((brief, start_text(brief)))
@@ -389,14 +399,18 @@ class PromptBuilder:
     def _brief(self, answers: Sequence[QuestionAnswers]) -> str:
         inputs = self._inputs
         task = inputs.job.task
-        repository_map, rules = self._repository
+        found = self._instructions
         page = f"{inputs.settings.github_url}/{task.repository}/issues/{task.issue.number}" if task.origin else ""
         return render_brief(
             self._kind.shown,
             answers=answers,
             # a pull request's diff shows better where to look
-            repository_map="" if task.follows_up and inputs.job.aim == "fix" else repository_map,
-            instructions=rules,
+            repository_map="" if task.follows_up and inputs.job.aim == "fix" else self._map,
+            instructions=[
+                *([(".github/agent-fix.yml", inputs.config.instructions)] if inputs.config.instructions else ()),
+                *((file.path, file.text) for file in found.files),
+            ],
+            further="\n".join(filter(None, (listed(found.further, _MAX_FURTHER), skills(inputs.tree)))),
             lessons=self._memory.shown,
             images=self._image_describer.shown,
             overrides=self._kind.overrides,
@@ -415,10 +429,25 @@ class PromptBuilder:
         )
 
     @cached_property
-    def _repository(self) -> tuple[str, list[tuple[str, str]]]:
-        """The map and rules of the repository for the model; always the same for the same base."""
-        described = self.survey.map(MAP_TOKENS)
-        rules = [(rule.path, rule.text) for rule in instructions(self._inputs.tree, INSTRUCTION_TOKENS)]
-        if self._inputs.config.instructions:
-            rules.insert(0, (".github/agent-fix.yml", self._inputs.config.instructions))
-        return described, rules
+    def _map(self) -> str:
+        return self.survey.map(MAP_TOKENS)
+
+    @cached_property
+    def _instruction_tokens(self) -> int:
+        windows = [self._job_models.of(kind).info.context_window for kind in ("plan", "code")]
+        return min(INSTRUCTION_TOKENS, min(windows) // _INSTRUCTION_SHARE)
+
+    @cached_property
+    def _instructions(self) -> Instructions:
+        """Always the same for the same base."""
+        likely = [each.path for each in self.survey.ranked[:_NEAR]]
+        found = instructions(self._inputs.tree, self._instruction_tokens, likely)
+        if cut := [file.path for file in found.files if file.cut]:
+            limit = f"instruction files may have {self._instruction_tokens:,} tokens together"
+            self.notes = (f"The model was shown only the beginning of {listed(cut, 3)}: {limit}.",)
+        return found
+
+    def _rules_of(self, paths: Sequence[str]) -> list[tuple[str, str]]:
+        """The instruction files in the folders of a plan's files that the brief did not have."""
+        found = instructions(self._inputs.tree, self._instruction_tokens, paths)
+        return [(file.path, file.text) for file in found.files if file.path in self._instructions.further]

@@ -23,7 +23,7 @@ PAGE = " ".join((Path(__file__).parents[3] / "docs/explanation/context.md").read
     "told",
     [
         f"no bodies ([localisation](../development/localisation.md)) | {MAP_TOKENS:,} tokens",
-        f"CONTRIBUTING.md | {INSTRUCTION_TOKENS:,} tokens",
+        f"[below](#rules-and-skills) | {INSTRUCTION_TOKENS:,} tokens",
         f"earlier jobs, checked again | {MAX_TOKENS} tokens",
         f"| {MAX_BYTES // 4:,} tokens for each of the repository's files",
         f"{sections.MAX_CONVERSATION // 4:,} tokens, {sections.MAX_COMMENTS} comments, {sections.MAX_OF_ONE // 4:,}",
