@@ -270,7 +270,11 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
         "or N for an issue in the repository that `origin` points to",
     )
     issue.add_argument("--issue", metavar="ISSUE", help="the same")
-    fix.add_argument("--base", metavar="REF", help="commit, branch or tag to start from (default: HEAD)")
+    fix.add_argument(
+        "--base",
+        metavar="REF",
+        help="commit, branch or tag to start from (default: the configuration's base, else HEAD)",
+    )
     fix.add_argument(
         "--model",
         metavar="M",

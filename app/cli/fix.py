@@ -7,7 +7,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,7 @@ from app.repo.git_command import Git
 from app.repo.git_store import GitStore
 from app.repo.inspection import (
     RepositoryInspection,
+    branch_ref,
     inspect,
     mentioned_fix,
     note_about,
@@ -117,6 +118,7 @@ OPTION_KEYS = {
     "max_minutes": "budget.minutes",
     "allow": "protected_paths",
     "images": "images",
+    "base": "base",
 }
 """The configuration's key that each option sets, beside `plan`, which some of PLAN_MODES set."""
 PlanMode = Literal["approve", "only", "none"]
@@ -203,8 +205,7 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
     local_context.prepare()
     store = local_context.store
     mirror = local_context.mirror(top_level(options.repo))
-    inspected = inspect(options.repo, options.base, mirror)
-    config = read_config(inspected, local_context.settings.defaults)
+    inspected, config = _inspect_base(options, issue, mirror, local_context.settings.defaults)
     issue_file = options.issue if isinstance(options.issue, Path) else Path("-")
     image_collection = images_beside(issue_file, issue.body) if options.images or config.images else ImageCollection()
     draft = LocalJobDraft(options, local_context.settings, inspected, config, issue, image_collection)
@@ -234,6 +235,22 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
         local_notes=tuple(filter(None, (*inspected.notes, note_about(out, inspected.root)))),
         record=options.record,
     )
+
+
+def _inspect_base(
+    options: FixOptions, issue: Issue, mirror: GitStore, operator: OperatorDefaults
+) -> tuple[RepositoryInspection, RepoConfig]:
+    """The base, which without `--base` is the branch in the configuration of what is checked out, else that itself."""
+    inspected = inspect(options.repo, options.base, mirror)
+    config = read_config(inspected, operator)
+    branch = "" if options.base else config.base_for(issue.labels, issue.milestone)
+    if not branch:
+        return inspected, config
+    found = inspect(options.repo, branch_ref(inspected.root, branch), mirror)
+    if found.base_commit == inspected.base_commit:
+        return found, config
+    note = f"Starts from {branch}, the configuration's `base`; with --base HEAD from what is checked out."
+    return replace(found, notes=(note, *found.notes)), config
 
 
 def refuse_locked(options: FixOptions, operator: OperatorDefaults) -> None:
@@ -305,7 +322,14 @@ def _positive(option: str, number: float) -> float:
 def work_key(job: Job) -> str:
     """A key that is equal for commands that request the same work; limits and output paths may differ."""
     task = job.task
-    work = [task.repository, task.issue.model_dump(), task.base, task.kind, task.fixed_by, task.prompt]
+    work = [
+        task.repository,
+        task.issue.model_dump(exclude={"milestone"}),
+        task.base,
+        task.kind,
+        task.fixed_by,
+        task.prompt,
+    ]
     work += [[path.path for path in task.allowed_paths], [image.digest for image in task.images]]
     how = [job.model, job.models.model_dump(), job.reasoning, job.runner, job.sandbox, job.attempts]
     return hashlib.sha256(json.dumps([work, how, job.plan_mode, job.plan_file]).encode()).hexdigest()

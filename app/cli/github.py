@@ -61,7 +61,7 @@ async def read_issue_at(connection: TokenConnection, address: IssueAddress) -> I
         raise unreadable(f"{address.owner}/{address.name} has no issue {address.number}")
     if found.pull_request:
         raise unreadable(f"{address} is a pull request", "use an issue, or comment `/agent …` on the pull request")
-    issue = issue_of(found.title, found.body, number=found.number, labels=found.labels)
+    issue = issue_of(found.title, found.body, number=found.number, labels=found.labels, milestone=found.milestone)
     page = f"{site}/{address.owner}/{address.name}/issues/{address.number}"
     return issue.model_copy(update={"url": page})
 

@@ -83,7 +83,7 @@ def _at_origin(number: int, url: str) -> IssueAddress:
     return IssueAddress(f"{found['web'] or 'https'}://{site}", owner, name, number)
 
 
-def issue_of(title: str, body: str, *, number: int, labels: Iterable[str]) -> Issue:
+def issue_of(title: str, body: str, *, number: int, labels: Iterable[str], milestone: str = "") -> Issue:
     """Build an Issue from GitHub's title and body, without hidden characters."""
     shown, text = visible(title), visible(body)
     return Issue(
@@ -92,6 +92,7 @@ def issue_of(title: str, body: str, *, number: int, labels: Iterable[str]) -> Is
         number=number,
         hidden_characters=shown.removed + text.removed,
         labels=tuple(labels),
+        milestone=milestone,
     )
 
 

@@ -41,6 +41,7 @@ class Issue(Record):
     """The issue's page, if the command line read it from GitHub."""
     hidden_characters: int = 0
     labels: tuple[str, ...] = ()
+    milestone: str = ""
 
 
 MAX_ISSUE_BODY = 65_536

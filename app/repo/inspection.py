@@ -166,6 +166,7 @@ def _resolve(root: Path, git: Git, base: str | None) -> tuple[str, str]:
     wanted = "HEAD" if base is None else base
     if "\0" in wanted:
         raise _unknown_base(root, wanted, [])
+    _refuse_ambiguous(git, wanted)
     if commit := _commit_named(git, wanted):
         return commit, _full_ref(git, wanted)
     if _commit_named(git, "HEAD") is None and not _ref_names(git):
@@ -173,6 +174,36 @@ def _resolve(root: Path, git: Git, base: str | None) -> tuple[str, str]:
             f"{root} has no commits yet.", code=ExitCode.NO_COMMITS, hint="Commit something first, then try again."
         )
     raise _unknown_base(root, wanted, _ref_names(git))
+
+
+def branch_ref(repository: Path, branch: str) -> str:
+    """The ref of a branch that a configuration names: the repository's own, else that of `origin`, never a tag.
+
+    Raises RepositoryError if there is neither.
+    """
+    git = Git("-C", str(repository))
+    for ref in (f"refs/heads/{branch}", f"refs/remotes/origin/{branch}"):
+        if _commit_named(git, ref):
+            return ref
+    raise RepositoryError(
+        f"The configuration's `base` is the branch {branch}, which is not in {repository}.",
+        code=ExitCode.UNKNOWN_BASE,
+        hint=f"Fetch it (`git fetch origin {branch}`), or name another base: --base HEAD.",
+    )
+
+
+def _refuse_ambiguous(git: Git, wanted: str) -> None:
+    """git itself would take the tag before the branch, silently."""
+    if wanted == "HEAD" or git.attempt("check-ref-format", f"refs/{wanted}")[0]:
+        return
+    refs = [f"refs/{folder}{wanted}" for folder in ("tags/", "heads/", "remotes/")]
+    commits = {ref: commit for ref in refs if (commit := _commit_named(git, ref))}
+    if len(set(commits.values())) > 1:
+        raise RepositoryError(
+            f"The base {_shown(wanted)} could be {' or '.join(commits)}, which are different commits.",
+            code=ExitCode.UNKNOWN_BASE,
+            hint=f"Say which: --base {next(ref for ref in reversed(commits))}",
+        )
 
 
 def _unknown_base(root: Path, wanted: str, names: list[str]) -> RepositoryError:

@@ -13,7 +13,7 @@ from app.core.patch import FileChange, Patch
 from app.core.task import Person
 from app.repo.git_command import Git
 from app.repo.git_store import GitStore
-from app.repo.inspection import inspect, note_about, notes_about_contents, origin_url, slug
+from app.repo.inspection import branch_ref, inspect, note_about, notes_about_contents, origin_url, slug
 from tests.support.repositories import commit_files, git, make_repository, snapshot
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12345\n"
@@ -104,6 +104,35 @@ def test_every_way_to_name_a_base(repository: Path, store: GitStore) -> None:
     }
     found = {base: inspect(repository, base, store) for base in expected}
     assert {base: (seen.base_commit, seen.base_ref) for base, seen in found.items()} == expected
+
+
+@pytest.mark.parametrize("other", ["tags", "remotes"])
+def test_a_name_with_two_meanings_is_refused_with_both(repository: Path, store: GitStore, other: str) -> None:
+    git(repository, "update-ref", f"refs/{other}/o/v1", "HEAD")
+    git(repository, "branch", "o/v1", commit_files(repository, {"b.txt": "b\n"}))
+    error = refusal(repository, store, "o/v1")
+    assert error.code == ExitCode.UNKNOWN_BASE
+    assert {f"refs/{other}/o/v1", "refs/heads/o/v1"} <= set(error.message.replace(",", "").split())
+    assert error.hint is not None
+    chosen = error.hint.rpartition(" ")[2]
+    assert inspect(repository, chosen, store).base_ref == chosen
+    assert inspect(repository, "heads/o/v1", store).base_ref == "refs/heads/o/v1"
+
+
+def test_a_tag_and_a_branch_at_the_same_commit_are_not_ambiguous(repository: Path, store: GitStore) -> None:
+    git(repository, "tag", "-a", "v1", "-m", "annotated")
+    git(repository, "branch", "v1")
+    assert inspect(repository, "v1", store).base_commit == git(repository, "rev-parse", "HEAD")
+
+
+def test_branch_of_a_configuration_is_a_branch_here_or_at_the_origin(repository: Path) -> None:
+    git(repository, "tag", "develop")
+    with pytest.raises(RepositoryError, match=r"base.* is the branch develop, which is not in"):
+        branch_ref(repository, "develop")
+    git(repository, "update-ref", "refs/remotes/origin/develop", "HEAD")
+    assert branch_ref(repository, "develop") == "refs/remotes/origin/develop"
+    git(repository, "update-ref", "refs/heads/develop", "HEAD")
+    assert branch_ref(repository, "develop") == "refs/heads/develop"
 
 
 def test_credentials_in_the_address_of_the_origin_are_left_out(repository: Path) -> None:
