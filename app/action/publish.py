@@ -171,6 +171,8 @@ CALM: Final[frozenset[JobState]] = frozenset(
         "pr_updated",
         "answered",
         "already_works",
+        "reproduced",
+        "not_reproduced",
         "no_change",
         "stopped",
         "needs_input",

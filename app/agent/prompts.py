@@ -28,7 +28,7 @@ Name = Literal[
     "follow_up",
     "conflicts",
     "question",
-    "plan",
+    "reproduce",
     "outside",
     "outside_again",
     "outside_more",
@@ -52,6 +52,7 @@ _MAP = "Map of the repository"
 _OUTLINE = "The plan's files"
 _FURTHER = "Rules and skills that are not shown: `view` those that concern what you do"
 _IGNORED = "Git ignores, and no change contains"
+_REPRODUCE = "Reproduce this issue; nothing will be changed."
 OPENINGS: Final[dict[TaskKind, str]] = {
     "bug": "Fix this issue.",
     "feature": "Build what this issue asks for.",
@@ -136,7 +137,7 @@ def render_brief(
     body = head_and_tail(task.issue.body.strip(), MAX_ISSUE_BODY)
     fields = {"delimiter": mark, "title": task.issue.title, "body": body, "sections": _shown(sections)}
     if name == "brief":
-        fields["opening"] = OPENINGS[task.kind]
+        fields["opening"] = _REPRODUCE if job.aim == "reproduce" else OPENINGS[task.kind]
         if task.issue.number is not None:  # changelogs and news fragments are named by it, or by its page
             fields["opening"] += f" It is number {task.issue.number}{f', {address}' if address else ''}."
     if request_first:
@@ -171,7 +172,8 @@ def render_review(
 def render_planning(job: Job, overrides: Overrides = NO_OVERRIDES, runs: Sequence[tuple[str, str]] = ()) -> str:
     """What the first message says of the plan, below the brief; `runs` are the ways to run an example's program."""
     mark = _delimiter(job.id, *overrides.texts)
-    sections = [*_guided("How to plan", "plan", overrides, mark), (_RUNS, _bullets(runs))]
+    only = [("Only the examples", render("reproduce"))] if job.aim == "reproduce" else []
+    sections = [*only, *_guided("How to plan", "plan", overrides, mark), (_RUNS, _bullets(runs))]
     return _shown(sections).strip()
 
 
@@ -193,14 +195,9 @@ def render_examples(found: PlanExamples | None) -> str:
 
 def _program(example: Example) -> str:
     """An example as its reader sees it: how it is run, the program, what it must print."""
-    more = [
-        f"arguments: {' '.join(example.args)}" if example.args else "",
-        example.stdin and f"input:\n{example.stdin}",
-    ]
-    more += [f"{file.path}:\n{file.text}" for file in example.files]
     code = f" (exit code {example.exit})" if example.exit else ""
     output = f"It must print{code}:\n{example.stdout.rstrip()}"
-    return "\n".join(filter(None, (f"[{example.run}]", example.program.rstrip(), *more, output)))
+    return f"[{example.run}]\n{example.whole_program}\n{output}"
 
 
 def _bullets(runs: Sequence[tuple[str, str]]) -> str:

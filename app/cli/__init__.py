@@ -88,6 +88,8 @@ exit codes:
   22  a limit was reached (money, minutes, steps); raise it to continue
   23  no change was made                     24  waiting for approval
   25  waiting for an answer                  26  stopped by `jobs cancel`
+  27  not reproduced: no program that was tried shows the issue
+  28  it works already: the reporter's own example prints what the issue asks for
   30-37  the repository: not one, no commits, bare, shallow, unknown base,
          unsupported
   40-44  the issue: unreadable, empty, binary, too large; plan file invalid
@@ -96,6 +98,7 @@ exit codes:
 
 COMMANDS = {
     "fix": "app.cli.fix:fix_command",
+    "reproduce": "app.cli.fix:reproduce_command",
     "init": "app.cli.init:init_command",
     "setup": "app.cli.setup:setup_command",
     "serve": "app.cli.serve:serve_command",
@@ -240,6 +243,7 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", metavar="COMMAND")
     _add_demo_and_doctor(commands)
     _add_fix(commands)
+    _add_reproduce(commands)
     _add_repository_commands(commands)
     _add_jobs_and_view(commands)
     _add_other_commands(commands)
@@ -259,48 +263,9 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _add_repository(fix, default=Path())
-    issue = fix.add_mutually_exclusive_group(required=True)
-    issue.add_argument(
-        "issue",
-        nargs="?",
-        default=argparse.SUPPRESS,
-        metavar="ISSUE",
-        help="a Markdown file with the title in its first line; - for stdin; on GitHub OWNER/NAME#N, an issue's URL, "
-        "or N for an issue in the repository that `origin` points to",
-    )
-    issue.add_argument("--issue", metavar="ISSUE", help="the same")
-    fix.add_argument(
-        "--base",
-        metavar="REF",
-        help="commit, branch or tag to start from (default: the configuration's base, else HEAD)",
-    )
-    fix.add_argument(
-        "--model",
-        metavar="M",
-        help="a LiteLLM model name, or recorded/FILE (default: the repository's, then AGENT_FIX_MODEL)",
-    )
-    fix.add_argument("--runner", metavar="R", help="the coding agent (default: the repository's, then native)")
-    fix.add_argument("--sandbox", choices=tuple(SANDBOXES), help=described())
-    fix.add_argument(
-        "--out", type=Path, metavar="DIR", help="directory for the results (default: in the state directory)"
-    )
-    fix.add_argument(
-        "--reasoning",
-        choices=("low", "medium", "high"),
-        help="the model's reasoning effort (default: the repository's, then the provider's)",
-    )
-    fix.add_argument("--record", type=Path, metavar="FILE", help="record the model's answers to FILE for recorded/FILE")
-    fix.add_argument("--events", type=int, metavar="FD", help=argparse.SUPPRESS)
-    _add_json(fix, default=False)
-    loudness = fix.add_mutually_exclusive_group()
-    loudness.add_argument("-q", "--quiet", action="store_true", help="print only the result")
-    loudness.add_argument(
-        "-v", "--verbose", action="store_true", help="print every line as it comes, also on a terminal"
-    )
-    fix.add_argument("--restart", action="store_true", help="start a new job even if an interrupted one could continue")
-    _add_state(fix)
+    _add_job(fix)
     task = fix.add_argument_group("task")
+    task.add_argument("--runner", metavar="R", help="the coding agent (default: the repository's, then native)")
     task.add_argument("--kind", choices=KINDS, help="the kind of task (default: detected from labels, title and words)")
     task.add_argument("--prompt", metavar="NAME", help="use the repository's prompt NAME (.github/agent-fix/prompts)")
     task.add_argument(
@@ -314,10 +279,71 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
         metavar="N",
         help="make up to N independent attempts, until one is proved (default: 1)",
     )
-    task.add_argument(
+    plan = fix.add_argument_group("plan").add_mutually_exclusive_group()
+    plan.add_argument("--plan-only", action="store_true", help="make the plan, write OUT/plan.md, and stop")
+    plan.add_argument("--plan", type=Path, metavar="FILE", help="use this (edited) plan")
+    plan.add_argument("--approve", action="store_true", help="show the plan and ask before work starts")
+    plan.add_argument("--no-plan", action="store_true", help="start without a plan")
+
+
+def _add_reproduce(commands: "Commands[argparse.ArgumentParser]") -> None:
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="show an issue as a small program, and change nothing",
+        description="Prints the smallest program that shows the issue, what it prints today, and what it should print; "
+        "or what was tried, and what the reporter still has to tell. `fix --plan OUT/plan.md` goes on from there.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_job(reproduce)
+
+
+def _add_job(to: argparse.ArgumentParser) -> None:
+    """The options of every command that runs a job on an issue here."""
+    _add_repository(to, default=Path())
+    issue = to.add_mutually_exclusive_group(required=True)
+    issue.add_argument(
+        "issue",
+        nargs="?",
+        default=argparse.SUPPRESS,
+        metavar="ISSUE",
+        help="a Markdown file with the title in its first line; - for stdin; on GitHub OWNER/NAME#N, an issue's URL, "
+        "or N for an issue in the repository that `origin` points to",
+    )
+    issue.add_argument("--issue", metavar="ISSUE", help="the same")
+    to.add_argument(
+        "--base",
+        metavar="REF",
+        help="commit, branch or tag to start from (default: the configuration's base, else HEAD)",
+    )
+    to.add_argument(
+        "--model",
+        metavar="M",
+        help="a LiteLLM model name, or recorded/FILE (default: the repository's, then AGENT_FIX_MODEL)",
+    )
+    to.add_argument("--sandbox", choices=tuple(SANDBOXES), help=described())
+    to.add_argument(
+        "--out", type=Path, metavar="DIR", help="directory for the results (default: in the state directory)"
+    )
+    to.add_argument(
+        "--reasoning",
+        choices=("low", "medium", "high"),
+        help="the model's reasoning effort (default: the repository's, then the provider's)",
+    )
+    to.add_argument("--record", type=Path, metavar="FILE", help="record the model's answers to FILE for recorded/FILE")
+    to.add_argument("--events", type=int, metavar="FD", help=argparse.SUPPRESS)
+    _add_json(to, default=False)
+    loudness = to.add_mutually_exclusive_group()
+    loudness.add_argument("-q", "--quiet", action="store_true", help="print only the result")
+    loudness.add_argument(
+        "-v", "--verbose", action="store_true", help="print every line as it comes, also on a terminal"
+    )
+    to.add_argument("--restart", action="store_true", help="start a new job even if an interrupted one could continue")
+    _add_state(to)
+    to.add_argument(
         "--images", action="store_true", help="have a model describe the images next to the issue's file to the agent"
     )
-    limits = fix.add_argument_group("limits")
+    limits = to.add_argument_group("limits")
     limits.add_argument(
         "--budget",
         metavar="USD",
@@ -329,11 +355,6 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
     limits.add_argument(
         "--max-minutes", type=float, metavar="N", help="maximum working time (default: the repository's, then 60)"
     )
-    plan = fix.add_argument_group("plan").add_mutually_exclusive_group()
-    plan.add_argument("--plan-only", action="store_true", help="make the plan, write OUT/plan.md, and stop")
-    plan.add_argument("--plan", type=Path, metavar="FILE", help="use this (edited) plan")
-    plan.add_argument("--approve", action="store_true", help="show the plan and ask before work starts")
-    plan.add_argument("--no-plan", action="store_true", help="start without a plan")
 
 
 def _add_repository_commands(commands: "Commands[argparse.ArgumentParser]") -> None:

@@ -156,10 +156,17 @@ class FixOptions:
     events: int | None = None
     """A file descriptor for progress as lines of JSON."""
     loudness: Loudness = ""
+    aim: Literal["fix", "reproduce"] = "fix"
 
 
 def fix_command(arguments: argparse.Namespace) -> int:
     return fix(options_of(arguments), read_settings(arguments.state))
+
+
+def reproduce_command(arguments: argparse.Namespace) -> int:
+    """The same job, which ends with its examples."""
+    options = replace(options_of(arguments), aim="reproduce", plan_mode="only")
+    return fix(options, read_settings(arguments.state))
 
 
 def options_of(arguments: argparse.Namespace) -> FixOptions:
@@ -169,9 +176,9 @@ def options_of(arguments: argparse.Namespace) -> FixOptions:
         "repo": repo,
         "issue": where_issue(arguments.issue, lambda: origin_url(Git("-C", str(top_level(repo))))),
         "reasoning": arguments.reasoning or "",
-        "allow": tuple(arguments.allow),
-        "plan_mode": next((mode for name, mode in PLAN_MODES.items() if getattr(arguments, name)), None),
-        "plan_file": arguments.plan,
+        "allow": tuple(getattr(arguments, "allow", ())),
+        "plan_mode": next((mode for name, mode in PLAN_MODES.items() if getattr(arguments, name, False)), None),
+        "plan_file": getattr(arguments, "plan", None),
         "loudness": "quiet" if arguments.quiet else "verbose" if arguments.verbose else "",
     }
     return FixOptions(**given)
@@ -210,6 +217,8 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
     image_collection = images_beside(issue_file, issue.body) if options.images or config.images else ImageCollection()
     draft = LocalJobDraft(options, local_context.settings, inspected, config, issue, image_collection)
     budget = config.budget.over(Budget(usd=local_context.settings.budget))
+    if options.aim == "reproduce":
+        budget = budget.for_a_look()
     new = draft.job(plan_file=_read_plan(options.plan_file), budget=budget)
     key = work_key(new)
     row = None if options.restart else store.unfinished(key)
@@ -332,6 +341,8 @@ def work_key(job: Job) -> str:
     ]
     work += [[path.path for path in task.allowed_paths], [image.digest for image in task.images]]
     how = [job.model, job.models.model_dump(), job.reasoning, job.runner, job.sandbox, job.attempts]
+    if job.aim != "fix":
+        how.append(job.aim)
     return hashlib.sha256(json.dumps([work, how, job.plan_mode, job.plan_file]).encode()).hexdigest()
 
 
@@ -360,6 +371,7 @@ class LocalJobDraft:
             sandbox=options.sandbox or self.settings.sandbox,
             plan_mode=options.plan_mode or config.plan,
             plan_file=plan_file,
+            aim=options.aim,
             attempts=_attempts(options.attempts),
             created_at=datetime.now(UTC).replace(microsecond=0),
         )

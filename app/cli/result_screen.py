@@ -18,7 +18,7 @@ from app.core.text import count, one_line
 from app.llm.ledger import price
 from app.publish.markdown import duration
 from app.publish.pull_request_text import describe_attempts
-from app.publish.result_view import ResultView, about_rest, view_of
+from app.publish.result_view import ResultView, about_rest, printed_text, view_of
 from app.verify.ending import failed_run
 
 COMMAND = "agent-fix"
@@ -67,6 +67,9 @@ class Line(NamedTuple):
     style: str = ""
 
 
+PLAN_FILE = "plan.md"
+MAX_SHOWN = 40
+"""Lines of a program, and of what it prints."""
 OUTPUT_LINES = 12
 """Lines of a failed command's output that are shown, from its end."""
 
@@ -116,12 +119,41 @@ def result_screen(order: LocalJob, result: JobResult) -> Iterator[Line]:
             yield from (Line(f"  {line}") for line in one.program.rstrip().splitlines()[:20])
             yield Line("  prints today")
             yield from (Line(f"  {line}") for line in one.stdout.rstrip().splitlines()[:20])
+    yield from _reproduction(result, width)
     yield from _changes(result.changes)
     yield from _where(order, result, width)
     yield from _commands(order, result)
     if result.hint:
         yield Line("")
         yield from (Line(text) for text in wrap(result.hint, width, break_long_words=False, break_on_hyphens=False))
+
+
+def _reproduction(result: JobResult, width: int) -> Iterator[Line]:
+    """The smallest program that shows the issue, or what was tried and what is missing."""
+    found, questions = result.examples, result.plan.questions if result.plan else ()
+    if result.exit_status not in {"reproduced", "not_reproduced"} or found is None:
+        return
+    yield from _wrapped("  ", result.summary, width, "") if result.summary else ()
+    if (shown := found.smallest) is None:
+        for title, texts in (("tried", found.why_not_shown), ("missing", questions)):
+            for text in texts:
+                yield from _wrapped(f"  {title}", text, width, "")
+        return
+    parts = (
+        (shown.run, shown.whole_program),
+        ("prints today", printed_text(shown.base)),
+        ("should print", shown.stdout),
+    )
+    for title, text in parts:
+        yield Line(f"  {title}", BOLD)
+        lines = text.rstrip().splitlines()
+        yield from (Line(f"    {line}") for line in lines[:MAX_SHOWN])
+        if len(lines) > MAX_SHOWN:
+            yield Line(f"    … {len(lines) - MAX_SHOWN} more lines", FAINT)
+    because = f"{shown.because.source} says: {shown.because.quote}"
+    yield from _wrapped("  because", because if shown.quoted else "no words that say so were found", width, "")
+    if more := len(found.examples) - 1:
+        yield Line(f"  {count(more, 'more example')} in {PLAN_FILE}")
 
 
 def _changes(changes: tuple[FileStat, ...]) -> Iterator[Line]:
@@ -175,7 +207,9 @@ def _commands(order: LocalJob, result: JobResult) -> Iterator[Line]:
         yield Line(f"  see    {own_command()} jobs show {order.job.id} --patch")
         yield Line(f"  try    {git} apply {shlex.quote(str(order.out / CHANGE))}")
     if result.exit_status == "answered" and result.plan is not None:
-        yield Line(f"  edit   {shlex.quote(str(order.out / 'plan.md'))}, and pass it with --plan")
+        yield Line(f"  edit   {shlex.quote(str(order.out / PLAN_FILE))}, and pass it with --plan")
+    if result.exit_status == "reproduced":
+        yield Line(f"  fix    {own_command()} fix … --plan {shlex.quote(str(order.out / PLAN_FILE))}")
     if result.trajectory:
         yield Line(f"  steps  {own_command()} view {shlex.quote(str(order.out / 'job.json'))}")
 

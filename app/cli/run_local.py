@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
 from app.cli import missing_extra
 from app.cli.local_context import LocalContext, LocalJob
-from app.cli.result_screen import CHANGE, local_state, rest_lines, result_screen
+from app.cli.result_screen import CHANGE, PLAN_FILE, local_state, rest_lines, result_screen
 from app.config.settings import process_environment
 from app.core.errors import AgentFixError, ExitCode, OutputError, SandboxError
 from app.core.failpoints import failpoint
@@ -47,8 +47,6 @@ from app.server.terminal import (
 
 if TYPE_CHECKING:
     from app.jobs.engine import DurableEngine
-
-PLAN_FILE = "plan.md"
 
 
 async def ask_at_terminal(terminal: TerminalProgress, plan: Plan, *, out: Path, editor: str) -> Plan:
@@ -145,7 +143,7 @@ def job_document(order: LocalJob, result: JobResult) -> dict[str, Any]:
 
 
 _RESULT = {
-    *("reason", "hint", "plan", "verification", "summary", "branch", "commit", "changes"),
+    *("reason", "hint", "plan", "examples", "verification", "summary", "branch", "commit", "changes"),
     *("usage", "turns", "attempts", "seconds", "notes", "warnings"),
 }
 """What `job.json` says of a result."""

@@ -50,6 +50,16 @@ class Example(Record):
     exit: int = 0
     origin: Literal["plan", "person", "reviewer"] = "plan"
 
+    @property
+    def whole_program(self) -> str:
+        """The program with all that is needed to run it again."""
+        more = [
+            f"arguments: {' '.join(self.args)}" if self.args else "",
+            self.stdin and f"input:\n{self.stdin}",
+            *(f"{file.path}:\n{file.text}" for file in self.files),
+        ]
+        return "\n".join(filter(None, (self.program.strip("\n"), *more)))
+
 
 class ProgramRun(Record):
     """What a program did in one fresh process. `stderr` is its end.
@@ -138,6 +148,18 @@ class PlanExamples(Record):
     def shown(self) -> JudgedExample | None:
         """The only one that the fixer sees; None if nothing is hidden from it."""
         return next((one for one in self.examples if one.kind == "shows"), None)
+
+    @property
+    def why_not_shown(self) -> tuple[str, ...]:
+        """Of those that do not show the issue, what became of each, as a sentence."""
+        today = (f"{one.behaviour.rstrip('.')}: it prints today what it should print" for one in self.already)
+        return (*self.refused, *today)
+
+    @property
+    def smallest(self) -> JudgedExample | None:
+        """For people: the shortest that shows the issue, if possible with a quote that was found."""
+        showing = [one for one in self.examples if one.kind == "shows"]
+        return min(showing, key=lambda one: (not one.quoted, len(one.program)), default=None)
 
 
 class Review(Record):

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from app.core.errors import AgentFixError, ExitCode
 from app.core.examples import PlanExamples
-from app.core.model_usage import MicroUSD, ModelNames, Reasoning, Totals
+from app.core.model_usage import MicroUSD, ModelNames, Reasoning, Totals, WorkKind
 from app.core.patch import FileStat
 from app.core.plan import Plan
 from app.core.record import Record
@@ -23,6 +23,8 @@ FinalState = Literal[
     "pr_updated",
     "answered",
     "already_works",
+    "reproduced",
+    "not_reproduced",
     "no_change",
     "needs_input",
     "verification_failed",
@@ -85,8 +87,8 @@ class Budget(Record):
             return min(DEFAULT_REST_MINUTES, self.minutes / 2)
         return self.rest_of_suite_minutes
 
-    def for_a_question(self) -> "Budget":
-        """A fifth of every limit: a question only needs to be looked up."""
+    def for_a_look(self) -> "Budget":
+        """A fifth of every limit: for a question, or to reproduce an issue, the model only has to look."""
         share = {"usd": self.usd // 5, "minutes": self.minutes / 5, "steps": max(self.steps // 5, 1)}
         return self.model_copy(update=share)
 
@@ -111,8 +113,9 @@ class Job(Record):
     plan_mode: Literal["auto", "approve", "only", "none"] = "auto"
     plan_file: str = ""
     """The text of an edited plan; empty if the model makes the plan."""
-    aim: Literal["fix", "ask"] = "fix"
-    """`ask`: the request is a question, so nothing is ever published (`app.pipeline.answer`)."""
+    aim: Literal["fix", "ask", "reproduce"] = "fix"
+    """`ask`: the request is a question (`app.pipeline.answer`); `reproduce`: only the plan's examples are wanted.
+    Neither publishes anything."""
     conflicts: tuple[str, ...] = ()
     """Paths with conflict markers in the base; the job is to resolve them."""
     attempts: int = 1
@@ -125,7 +128,7 @@ class Job(Record):
 
     @property
     def expects_red(self) -> bool:
-        return not self.conflicts and self.task.expects_red
+        return self.aim == "reproduce" or (not self.conflicts and self.task.expects_red)
 
     @property
     def chosen(self) -> ModelNames:
@@ -143,7 +146,8 @@ class Job(Record):
     @property
     def main_model(self) -> str:
         """The model for the job's main kind of work."""
-        return self.chosen.of("answer" if self.aim == "ask" else "code")
+        kinds: dict[str, WorkKind] = {"ask": "answer", "reproduce": "plan"}
+        return self.chosen.of(kinds.get(self.aim, "code"))
 
 
 JOB_ID: Final = re.compile(r"[a-z0-9]{6,40}")
@@ -358,14 +362,14 @@ class JobResult(Record):
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 only if the verdict is `proved` or `tested`, or if only a plan was requested."""
+        """0 only if the verdict is `proved` or `tested`, or if only a plan or a reproduction was requested and made."""
         match self.exit_status:
             case "pr_opened" | "pr_updated":
                 if self.verification is not None and self.verification.verdict == "broken":
                     return ExitCode.BROKEN  # by the rest of a long suite
                 proved = self.verification is not None and self.verification.verdict in {"proved", "tested"}
                 return ExitCode.OK if proved else ExitCode.UNPROVED
-            case "answered":
+            case "answered" | "reproduced":
                 return ExitCode.OK
             case _:
                 return self.error_code or _CODES.get(self.exit_status, ExitCode.INTERNAL)
@@ -377,6 +381,7 @@ _CODES: dict[JobState, ExitCode] = {
     "paused": ExitCode.LIMIT_REACHED,
     "no_change": ExitCode.NO_CHANGE,
     "already_works": ExitCode.ALREADY_WORKS,
+    "not_reproduced": ExitCode.NOT_REPRODUCED,
     "awaiting_approval": ExitCode.AWAITING_APPROVAL,
     "needs_input": ExitCode.NEEDS_INPUT,
     "stopped": ExitCode.STOPPED,

@@ -103,6 +103,14 @@ _ROWS: Final[tuple[tuple[Condition, Kind, str, str, str], ...]] = (
     ),
     ("answered", "done", "answered", "💬 Answer", "answered"),
     ("already_works", "done", "already works", "✅ It works already", "found that it works already"),
+    ("reproduced", "done", "reproduced", "🔎 Reproduced", "reproduced the issue"),
+    (
+        "not_reproduced",
+        "nothing",
+        "not reproduced",
+        "🔎 It could not be reproduced",
+        "could not reproduce the issue",
+    ),
     ("no_change", "nothing", "no change", "🤷 Nothing was changed", "found nothing to change"),
     (
         "verification_failed",

@@ -134,6 +134,8 @@ async def solve(job: Job, services: JobServices, journal: Journal) -> JobResult:
         )
         if prepared.works_already is not None:
             result = _already_works(result, prepared.works_already)
+        elif job.aim == "reproduce":
+            result = _reproduced(result, prepared)
         elif job.plan_mode != "only":
             result = await _work(job, services, journal, result, prepared)
     finally:
@@ -194,7 +196,7 @@ async def _prepare(job: Job, services: JobServices, journal: Journal, base: Base
     """
     planned = job.plan_mode == "none" or services.approved
     services.progress.report("state", "working" if planned else "planning")
-    if job.plan_mode != "only":
+    if job.plan_mode != "only" or job.aim == "reproduce":
         await services.set_up()  # nothing is paid for before this is known to be possible
     if job.plan_mode == "none":
         base.start()
@@ -205,10 +207,11 @@ async def _prepare(job: Job, services: JobServices, journal: Journal, base: Base
         base.start()
     proposed = await planning
     services.progress.report("plan", render_plan(proposed.plan))
+    already = services.works_already(proposed.found)
+    if already is not None and (job.plan_mode != "only" or job.aim == "reproduce"):
+        return PreparedWork(proposed.plan, base, proposed.found, works_already=already)
     if job.plan_mode == "only":
         return PreparedWork(proposed.plan, base, proposed.found if job.expects_red else None)
-    if already := services.works_already(proposed.found):
-        return PreparedWork(proposed.plan, base, proposed.found, works_already=already)
     answers: Sequence[QuestionAnswers] = ()
     if not job.plan_file:
         proposed, answers = await resolve_questions(
@@ -245,6 +248,16 @@ async def _examples(services: JobServices, proposed: ProposedPlan, plan: Plan) -
 def _already_works(result: JobResult, example: JudgedExample) -> JobResult:
     reason = "The reporter's own example prints today what the issue asks for, so nothing was changed."
     return result.model_copy(update={"exit_status": "already_works", "reason": reason, "summary": example.behaviour})
+
+
+def _reproduced(result: JobResult, prepared: PreparedWork) -> JobResult:
+    """What the examples showed on the base; what was tried, if none showed the issue."""
+    plan, found = prepared.plan, prepared.examples or PlanExamples()
+    summary = plan.summary if plan else ""
+    if found.smallest is not None:
+        return result.model_copy(update={"exit_status": "reproduced", "summary": summary})
+    reason = "No program that was tried shows the issue." if found.why_not_shown else "No program was tried."
+    return result.model_copy(update={"exit_status": "not_reproduced", "reason": reason, "summary": summary})
 
 
 async def _approve(services: JobServices, plan: Plan) -> ApprovedPlan:

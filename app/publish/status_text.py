@@ -56,7 +56,7 @@ from app.publish.pull_request_text import (
     shown_model,
 )
 from app.publish.result_view import meaning, red_to_green
-from app.publish.verification_text import Caps, bullets, verification_section
+from app.publish.verification_text import Caps, bullets, reproduction, verification_section
 from app.repo.git_store import GitStore
 from app.verify.ending import failed_run
 
@@ -109,7 +109,13 @@ def _text(plan: Plan | None) -> str:
 
 PLAN_SHOWN: Final[frozenset[Condition]] = frozenset({"awaiting_approval", "plan_waits"})
 """What people see if the comment shows a plan that they may edit."""
-_PUBLISHED_OR_NOTHING: Final[frozenset[JobState]] = PUBLISHED | {"answered", "already_works", "no_change"}
+_PUBLISHED_OR_NOTHING: Final[frozenset[JobState]] = PUBLISHED | {
+    "answered",
+    "already_works",
+    "reproduced",
+    "not_reproduced",
+    "no_change",
+}
 ATTEMPT_SHOWN: Final[frozenset[JobState]] = frozenset({"verification_failed", "limit_reached", "paused"})
 """States whose comment shows the change that was not published."""
 _NO_CALLS: Final = Totals()
@@ -244,7 +250,7 @@ def _details_of_state(view: StatusView, level: DetailLevel) -> Iterator[str]:
     """The details of this state."""
     result, reason = view.result, clip(view.reason, min(level.caps.text * 2, 800))
     match view.condition:
-        case "answered" | "already_works":
+        case "answered" | "already_works" | "reproduced" | "not_reproduced":
             yield prose(clip(result.summary, level.answer)) if result else ""
         case "awaiting_approval" | "plan_waits":
             yield editable(view.plan, view.planned, level.caps)
@@ -290,6 +296,8 @@ def unpublished_work(job: str, state: JobState, result: JobResult, kept: str) ->
         for one in result.examples.already[:1]:
             yield f"This program\n\n{fenced(clip(one.program, 1_500))}"
             yield f"prints today\n\n{fenced(clip(one.stdout, 1_500))}"
+    if state in {"reproduced", "not_reproduced"} and result.examples is not None:
+        yield from reproduction(result.examples, result.plan.questions if result.plan else ())
     if result.compare:
         yield f"The change is on the branch {code_span(result.branch)}. [Open a pull request for it]({result.compare})."
     if result.diff and state in (FINAL | {"paused"}) - _PUBLISHED_OR_NOTHING - {"stopped"}:
@@ -334,6 +342,9 @@ def _stage_names(view: StatusView) -> Iterator[tuple[str, int]]:
     if view.job_context.aim == "ci":
         yield "Pull request updated", 4
         return
+    if view.job.aim == "reproduce":
+        yield "Examples", 1
+        return
     if view.job.plan_mode != "none":
         yield "Plan", 1
     if view.job.plan_mode == "only":
@@ -366,6 +377,13 @@ def _recent_actions(view: StatusView, level: DetailLevel) -> str:
     return f"Recent actions: {' · '.join(shown)}"
 
 
+_ONE_COMMAND: Final[dict[Condition, tuple[str, str]]] = {
+    "needs_input": ("/agent …", "to answer, in a new comment"),
+    "reproduced": ("/agent fix", "to fix it, from these examples"),
+    "not_reproduced": ("/agent reproduce", "to try again, once the answers are here"),
+}
+
+
 def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
     """The commands that make sense now, each with what it is for."""
     is_question = view.job.aim == "ask"
@@ -375,8 +393,8 @@ def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
             yield "/agent approve", f"to start{edited}"
             if view.state == "awaiting_approval":
                 yield "/agent stop", "to discard the plan"
-        case "needs_input":
-            yield "/agent …", "to answer, in a new comment"
+        case "needs_input" | "reproduced" | "not_reproduced":
+            yield _ONE_COMMAND[view.condition]
         case "paused":
             budget = " --budget +3" if view.waiting_for == "money" else ""
             yield f"/agent continue{budget}", "to start again" if view.run else "to resume the job"

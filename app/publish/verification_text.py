@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from app.core.examples import JudgedExample
+from app.core.examples import JudgedExample, PlanExamples
 from app.core.text import clip, count
 from app.core.verification import Verification
 from app.publish.markdown import cell, code_cell, code_span, details, fenced, inline, paragraphs, table
@@ -96,13 +96,39 @@ def _whole(one: JudgedExample, caps: Caps) -> str:
     who = origin or ("hidden from the agent" if one.hidden else "the agent saw it")
     because = f"Because {inline(one.because.source)} says: {inline(clip(one.because.quote, 300))}" if one.quoted else ""
     before, after = (code_span(clip(printed_text(runs), 200)) for runs in (one.base, one.change))
+    ran = f"Before: {before} · After: {after}" if one.change else f"Today: {before}"
     return paragraphs(
         f"{state} **{inline(one.name)}.** {inline(clip(one.behaviour, caps.text))} ({who}; {code_span(one.run)})",
         because,
-        fenced(clip(one.program.rstrip(), caps.output)),
+        fenced(clip(one.whole_program, caps.output)),
         f"Expected:\n\n{fenced(clip(one.stdout.rstrip(), caps.output))}",
-        f"Before: {before} · After: {after}",
+        ran,
     )
+
+
+MAX_PROGRAM: Final = 1_500
+"""Characters of a program, and of what it prints, in a comment."""
+
+
+def reproduction(found: PlanExamples, questions: Sequence[str]) -> Iterator[str]:
+    """What a job that reproduces an issue shows: the smallest program, or what was tried and what is missing."""
+    shown, caps = found.smallest, Caps(MAX_PROGRAM, 8, 400)
+    if shown is None:
+        if found.why_not_shown:
+            yield f"**Tried:**\n\n{bullets(found.why_not_shown, caps)}"
+        if questions:
+            yield f"**Missing:**\n\n{bullets(questions, caps, numbered=len(questions) > 1)}"
+        return
+    yield f"**{inline(shown.behaviour)}** This program ({code_span(shown.run)})"
+    yield fenced(clip(shown.whole_program, MAX_PROGRAM))
+    yield f"prints today\n\n{fenced(clip(printed_text(shown.base), MAX_PROGRAM))}"
+    code = f" and exit with {shown.exit}" if shown.exit else ""
+    yield f"and should print{code}\n\n{fenced(clip(shown.stdout.rstrip(), MAX_PROGRAM))}"
+    quote = f"because {inline(shown.because.source)} says: {inline(clip(shown.because.quote, 300))}"
+    yield quote if shown.quoted else "as the model reads the issue: no words that say so were found."
+    if others := [one for one in found.examples if one is not shown]:
+        whole = "\n\n".join(_whole(one, Caps(600, 8, 200)) for one in others)
+        yield details(f"{count(len(others), 'more example')}", whole)
 
 
 def _findings(findings: Sequence[Finding], caps: Caps) -> Iterator[str]:

@@ -132,7 +132,7 @@ class JobDraft:
         if options.budget is not None:
             budget = budget.model_copy(update={"usd": options.budget})
         elif self.aim == "ask":
-            budget = budget.for_a_question()
+            budget = budget.for_a_look()
         same_branch = pull is not None and self._publish_target() == "same_branch"
         new_branch = config.branch_for(slug=task.slug, number=self.context.trigger.number)
         return Job(

@@ -151,15 +151,23 @@ class CliJob:
         self.recording.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
     def begin(
-        self, *options: str, failpoint: str = "", model: str = "", stdin: int = subprocess.DEVNULL
+        self,
+        *options: str,
+        failpoint: str = "",
+        model: str = "",
+        stdin: int = subprocess.DEVNULL,
+        verb: str = "fix",
     ) -> subprocess.Popen[str]:
         """`agent-fix fix` under way, with a console that is read by us. It leads a process group of its own."""
         where = ("--repo", str(self.repository), "--issue", str(self.issue), "--out", str(self.out))
-        command = ("fix", *where, "--model", model or f"recorded/{self.recording}", *options)
+        command = (verb, *where, "--model", model or f"recorded/{self.recording}", *options)
         return self._start(command, {"AGENT_FIX_FAILPOINT": failpoint}, stdin=stdin)
 
     def fix(self, *options: str, failpoint: str = "", model: str = "") -> "CommandEnd":
         return ended(self.begin(*options, failpoint=failpoint, model=model))
+
+    def reproduce(self, *options: str) -> "CommandEnd":
+        return ended(self.begin(*options, verb="reproduce"))
 
     def jobs(self, *arguments: str) -> "CommandEnd":
         return ended(self.begin_jobs(*arguments))

@@ -120,7 +120,7 @@ def external_agent(job: Job, settings: Settings) -> ExternalAgent | None:
     Raises AgentFixError if another agent cannot work with these settings.
     """
     recipe = find_recipe(job.runner, settings.runners)
-    if recipe is None or job.aim == "ask":
+    if recipe is None or job.aim != "fix":
         return None
     if job.sandbox == "none":
         message = f"{recipe.title} runs any command, so it needs a sandbox."

@@ -274,8 +274,8 @@ class JobRunner:
 
     async def check_models(self) -> None:
         """Raises AgentFixError for unusable models before anything costs money."""
-        kinds: tuple[WorkKind, ...] = ("plan", "code", "review", "cheap")
-        await self.job_models.check(*(("answer", "cheap") if self.inputs.job.aim == "ask" else kinds))
+        only: dict[str, tuple[WorkKind, ...]] = {"ask": ("answer", "cheap"), "reproduce": ("plan", "cheap")}
+        await self.job_models.check(*only.get(self.inputs.job.aim, ("plan", "code", "review", "cheap")))
 
     async def prove_sandbox(self) -> None:
         """Open an empty sandbox before anything costs money. Raises SandboxError if a property does not hold."""

@@ -151,5 +151,5 @@ async def test_crash_does_not_change_the_answer(step: str, tmp_path: Path) -> No
 
 
 def test_question_gets_a_fifth_of_the_budget() -> None:
-    assert Budget(usd=5_000_000, minutes=60, steps=100).for_a_question() == Budget(usd=1_000_000, minutes=12, steps=20)
-    assert Budget(steps=1).for_a_question().steps == 1
+    assert Budget(usd=5_000_000, minutes=60, steps=100).for_a_look() == Budget(usd=1_000_000, minutes=12, steps=20)
+    assert Budget(steps=1).for_a_look().steps == 1

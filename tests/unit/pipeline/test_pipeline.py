@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
 from app.agent.base import RunnerEnding, RunnerStatus, Submission
 from app.core.errors import ExitCode, SetupError
+from app.core.examples import Because, JudgedExample, PlanExamples
 from app.core.job import Journal, QuestionAnswers, WaitingForUser
 from app.core.patch import KeptChange, Patch
 from app.core.verification import (
@@ -234,6 +236,63 @@ async def test_job_pauses_at_a_limit() -> None:
 async def test_plan_only_job_opens_no_sandbox() -> None:
     result = await work(World(Agent([], SUBMITTED), [], []), plan_mode="only")
     assert (result.exit_status, result.plan, result.exit_code) == ("answered", PLAN, ExitCode.OK)
+
+
+def _example(name: str, kind: Literal["shows", "keeps"], *, quoted: bool = True) -> JudgedExample:
+    because = Because(quote="one cent is lost", source="issue")
+    return JudgedExample(behaviour=name, because=because, kind=kind, run="python", program=name, quoted=quoted)
+
+
+async def test_a_reproduction_ends_with_the_smallest_program_that_shows_the_issue() -> None:
+    world = World(Agent([], SUBMITTED), [], [])
+    world.found = PlanExamples(
+        examples=(
+            _example("the long one", "shows"),
+            _example("short", "shows"),
+            _example("s", "shows", quoted=False),
+            _example("k", "keeps"),
+        )
+    )
+    result = await work(world, aim="reproduce", plan_mode="only")
+    assert (result.exit_status, result.exit_code, result.summary) == ("reproduced", ExitCode.OK, PLAN.summary)
+    assert result.examples is not None
+    assert result.examples.smallest is not None
+    assert result.examples.smallest.behaviour == "short"
+    assert world.executed == 0
+    assert not world.agent.assignments
+
+
+@pytest.mark.parametrize(
+    ("found", "tried"),
+    [
+        (PlanExamples(absent="the plan has none."), ()),
+        (PlanExamples(examples=(_example("k", "keeps"),)), ()),
+        (PlanExamples(refused=("A: it prints nothing",)), ("A: it prints nothing",)),
+    ],
+)
+async def test_issue_that_no_program_shows_is_not_reproduced(found: PlanExamples, tried: tuple[str, ...]) -> None:
+    world = World(Agent([], SUBMITTED), [], [])
+    world.found = found
+    asking = PLAN.model_copy(update={"questions": ("Which version?",)})
+    world.plans = [asking]
+    result = await work(world, aim="reproduce", plan_mode="only")
+    assert (result.exit_status, result.exit_code) == ("not_reproduced", ExitCode.NOT_REPRODUCED)
+    assert result.plan == asking, "its questions are shown; nobody waits for answers"
+    assert result.examples is not None
+    assert result.examples.why_not_shown == tried
+
+
+async def test_an_issue_that_is_solved_is_not_reproduced_but_works_already() -> None:
+    world = World(Agent([], SUBMITTED), [], [])
+    world.found = PlanExamples(already=(_example("a", "shows"),))
+    result = await work(world, aim="reproduce", plan_mode="only")
+    assert (result.exit_status, result.exit_code) == ("already_works", ExitCode.ALREADY_WORKS)
+
+
+async def test_a_plan_alone_says_nothing_of_what_works_already() -> None:
+    world = World(Agent([], SUBMITTED), [], [])
+    world.found = PlanExamples(already=(_example("a", "shows"),))
+    assert (await work(world, plan_mode="only")).exit_status == "answered"
 
 
 async def test_approval_comes_before_work() -> None:

@@ -41,6 +41,8 @@ branch_made          branch made           done     -    agent-done         rock
 broken_draft         draft is broken       ended    -    agent-needs-human  confused
 answered             answered              done     -    agent-done         rocket
 already_works        already works         done     -    agent-done         rocket
+reproduced           reproduced            done     -    agent-done         rocket
+not_reproduced       not reproduced        done     -    -                  confused
 no_change            no change             done     -    -                  confused
 verification_failed  verification failed   ended    -    agent-needs-human  confused
 limit_reached        limit reached         ended    -    agent-needs-human  confused

@@ -82,7 +82,7 @@ async def test_a_question_is_answered_while_a_job_runs(harness: EventHarness) ->
         "ask",
     )
     assert question.job.task.request == "why is it a cent?"
-    assert question.job.budget == Budget().for_a_question()
+    assert question.job.budget == Budget().for_a_look()
     assert len(harness.active_jobs()) == 2
 
 
