@@ -36,6 +36,8 @@ Name = Literal[
     "reviewer",
     "review_brief",
     "setup",
+    "verify",
+    "derive",
 ]
 
 _REQUEST = "What is wanted now, in the words of the person who asked, who may"
@@ -117,6 +119,8 @@ def render_brief(
     name: Name = "brief"
     if job.aim == "ask":
         name = "question"
+    elif job.aim == "verify":
+        name = "verify"
     elif job.conflicts:
         name = "conflicts"
     elif job.task.follows_up:
@@ -169,11 +173,25 @@ def render_review(
     return render("review_brief", delimiter=mark, title=task.issue.title, body=body, sections=_shown(sections))
 
 
+def render_derivation(job: Job, examples: Sequence[JudgedExample]) -> str:
+    """The issue, and programs without what they print, for somebody who has to work that out."""
+    issue, text = job.task.issue, head_and_tail(job.task.issue.body, MAX_ISSUE_BODY)
+    programs = [_program(one, output=False) for one in examples]
+    mark = _delimiter(job.id, issue.title, issue.body, job.task.request, *programs)
+    sections = [
+        ("What the change is meant to do", _data(mark, f"{issue.title}\n\n{text}")),
+        ("What was said beside it", _data(mark, job.task.request)),
+        *((f"Program {number}", _data(mark, program)) for number, program in enumerate(programs, 1)),
+    ]
+    return _shown(sections).strip()
+
+
 def render_planning(job: Job, overrides: Overrides = NO_OVERRIDES, runs: Sequence[tuple[str, str]] = ()) -> str:
     """What the first message says of the plan, below the brief; `runs` are the ways to run an example's program."""
     mark = _delimiter(job.id, *overrides.texts)
     only = [("Only the examples", render("reproduce"))] if job.aim == "reproduce" else []
-    sections = [*only, *_guided("How to plan", "plan", overrides, mark), (_RUNS, _bullets(runs))]
+    guided = _guided("How to plan", "plan", overrides, mark) if job.aim != "verify" else []
+    sections = [*only, *guided, (_RUNS, _bullets(runs))]
     return _shown(sections).strip()
 
 
@@ -193,11 +211,11 @@ def render_examples(found: PlanExamples | None) -> str:
     return "\n\n".join(parts)
 
 
-def _program(example: Example) -> str:
-    """An example as its reader sees it: how it is run, the program, what it must print."""
+def _program(example: Example, *, output: bool = True) -> str:
+    """An example as its reader sees it: how it is run, the program, and what it must print unless that is left out."""
     code = f" (exit code {example.exit})" if example.exit else ""
-    output = f"It must print{code}:\n{example.stdout.rstrip()}"
-    return f"[{example.run}]\n{example.whole_program}\n{output}"
+    printed = f"\nIt must print{code}:\n{example.stdout.rstrip()}" if output else ""
+    return f"[{example.run}]\n{example.whole_program}{printed}"
 
 
 def _bullets(runs: Sequence[tuple[str, str]]) -> str:

@@ -92,6 +92,8 @@ class JudgedExample(Example):
     change: tuple[ProgramRun, ...] = ()
     disputed: str = ""
     """The fixer's reason why the issue does not ask for this; empty if nobody disputes it."""
+    unconfirmed: str = ""
+    """Why it is only a question if it fails on somebody's change: nobody else derived the same output."""
 
     @property
     def written(self) -> Example:
@@ -120,8 +122,9 @@ class JudgedExample(Example):
 
     @property
     def is_question(self) -> bool:
-        """True for a reviewer's example that fails on base and change alike: whether it is wanted, people decide."""
-        return self.origin == "reviewer" and self.fails and self.differs_on_base
+        """True if it fails and people decide whether it is wanted: if it is unconfirmed, or a reviewer's that fails on
+        base and change alike."""
+        return self.fails and (bool(self.unconfirmed) or (self.origin == "reviewer" and self.differs_on_base))
 
 
 class OutdatedTest(Record):

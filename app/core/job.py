@@ -25,6 +25,7 @@ FinalState = Literal[
     "already_works",
     "reproduced",
     "not_reproduced",
+    "verified",
     "no_change",
     "needs_input",
     "verification_failed",
@@ -113,9 +114,12 @@ class Job(Record):
     plan_mode: Literal["auto", "approve", "only", "none"] = "auto"
     plan_file: str = ""
     """The text of an edited plan; empty if the model makes the plan."""
-    aim: Literal["fix", "ask", "reproduce"] = "fix"
-    """`ask`: the request is a question (`app.pipeline.answer`); `reproduce`: only the plan's examples are wanted.
-    Neither publishes anything."""
+    aim: Literal["fix", "ask", "reproduce", "verify"] = "fix"
+    """`ask`: the request is a question (`app.pipeline.answer`); `reproduce`: only the plan's examples are wanted;
+    `verify`: a change that is there already is judged (`app.pipeline.change_verification`). None of these publishes a
+    commit."""
+    change: str = ""
+    """For `verify`: the full id of the commit that is judged. The task's base is where it began."""
     conflicts: tuple[str, ...] = ()
     """Paths with conflict markers in the base; the job is to resolve them."""
     attempts: int = 1
@@ -146,7 +150,7 @@ class Job(Record):
     @property
     def main_model(self) -> str:
         """The model for the job's main kind of work."""
-        kinds: dict[str, WorkKind] = {"ask": "answer", "reproduce": "plan"}
+        kinds: dict[str, WorkKind] = {"ask": "answer", "reproduce": "plan", "verify": "plan"}
         return self.chosen.of(kinds.get(self.aim, "code"))
 
 
@@ -364,9 +368,9 @@ class JobResult(Record):
     def exit_code(self) -> ExitCode:
         """0 only if the verdict is `proved` or `tested`, or if only a plan or a reproduction was requested and made."""
         match self.exit_status:
-            case "pr_opened" | "pr_updated":
+            case "pr_opened" | "pr_updated" | "verified":
                 if self.verification is not None and self.verification.verdict == "broken":
-                    return ExitCode.BROKEN  # by the rest of a long suite
+                    return ExitCode.BROKEN  # a draft by the rest of a long suite
                 proved = self.verification is not None and self.verification.verdict in {"proved", "tested"}
                 return ExitCode.OK if proved else ExitCode.UNPROVED
             case "answered" | "reproduced":

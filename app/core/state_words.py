@@ -111,6 +111,7 @@ _ROWS: Final[tuple[tuple[Condition, Kind, str, str, str], ...]] = (
         "🔎 It could not be reproduced",
         "could not reproduce the issue",
     ),
+    ("verified", "done", "verified", "🔬 Verified", "has verified the change"),
     ("no_change", "nothing", "no change", "🤷 Nothing was changed", "found nothing to change"),
     (
         "verification_failed",

@@ -171,6 +171,11 @@ def kind_of(signals: TaskSignals) -> KindDecision:
     return next((found for rule in RULES if (found := rule(signals))), None) or KindDecision("bug")
 
 
+def kind_of_change(found: KindDecision) -> KindDecision:
+    """What counts for a change that is there already: tests that it adds must not change behaviour."""
+    return KindDecision("refactoring", found.reason) if found.kind == "tests" else found
+
+
 def _merge(signals: TaskSignals) -> KindDecision | None:
     return KindDecision("conflict", "its branch is brought up to its base") if signals.work == "merge" else None
 

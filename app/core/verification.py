@@ -202,6 +202,8 @@ class Facts(Record):
     """Which of the job's submissions this is; all of them count."""
     isolated: bool = True
     sandbox: str = ""
+    of_others: bool = False
+    """The change was there before the job: its author saw none of the examples, and nobody can object to one."""
 
 
 class Verification(Facts):

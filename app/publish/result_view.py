@@ -95,6 +95,10 @@ MEANING: Final[dict[Verdict, str]] = {
     "unproved": "Nothing that was run shows that this change works. Review it with care.",
     "broken": "At least one check failed.",
 }
+_OF_OTHERS: Final[dict[Verdict, str]] = {
+    "proved": "Examples written from the issue, without seeing this change, print what they should; a reviewer found "
+    "nothing against it; the suite has no new failures.",
+}
 _TESTED: Final = {
     "own": "The tests that came with this change fail without it and pass with it; no hidden example proves it.",
     "suite": "This task changes no behaviour, and the test suite has no new failures.",
@@ -142,7 +146,7 @@ def meaning(facts: Verification) -> str:
         return _TESTED["suite"]
     if facts.verdict == "tested" and found is not None and found.ids and red_to_green(found):
         return _TESTED["guards" if found.without else "own"]
-    return MEANING[facts.verdict]
+    return (_OF_OTHERS if facts.of_others else MEANING).get(facts.verdict, MEANING[facts.verdict])
 
 
 def red_to_green(found: Reproduction | None) -> bool:
@@ -309,8 +313,9 @@ def _of_examples(facts: Verification) -> Iterator[Finding]:
     for one in _telling(facts):
         if one.fails:
             kind = "A reviewer's question" if one.is_question else "Disputed by the agent" if one.disputed else ""
+            kind = "A question" if one.unconfirmed else kind
             what = f"{kind or 'It prints something else'}: {one.behaviour}"
-            text = f"{what} ({one.disputed})" if one.disputed else what
+            text = f"{what} ({why})" if (why := one.disputed or one.unconfirmed) else what
             yield Finding("known" if one.is_question or one.disputed else "bad", text)
     if (found := facts.examples) is not None:
         if not found.examples:
@@ -339,7 +344,7 @@ def _of_reproduction(found: Reproduction | None) -> Iterator[Finding]:
 
 def _not_run(facts: Verification) -> Iterator[str]:
     """What a reader might expect to have been run, but was not."""
-    if facts.reproduction is None:
+    if facts.reproduction is None and not facts.of_others:
         yield "Reproduction: none was submitted."
     if facts.suite is None:
         yield "The test suite: no result."

@@ -25,6 +25,7 @@ from app.jobs.status import WaitingFor
 from app.jobs.store import JobQueries, JobWithContext, ProgressRow
 from app.llm.ledger import price
 from app.publish.body_edits import marked_part
+from app.publish.change_verdict_text import change_verdict
 from app.publish.effects import (
     MAX_BODY,
     MAX_COMMENT,
@@ -114,6 +115,7 @@ _PUBLISHED_OR_NOTHING: Final[frozenset[JobState]] = PUBLISHED | {
     "already_works",
     "reproduced",
     "not_reproduced",
+    "verified",
     "no_change",
 }
 ATTEMPT_SHOWN: Final[frozenset[JobState]] = frozenset({"verification_failed", "limit_reached", "paused"})
@@ -257,7 +259,7 @@ def _details_of_state(view: StatusView, level: DetailLevel) -> Iterator[str]:
         case "needs_input":
             questions = view.plan.questions if view.plan else ()
             yield bullets(questions, level.caps, numbered=len(questions) > 1) or inline(reason)
-        case "pr_opened" | "pr_updated" | "broken_draft" if result:
+        case "pr_opened" | "pr_updated" | "broken_draft" | "verified" if result:
             yield from _published(view, result, level)
         case "error":
             yield f"{inline(reason)} (error {code_span(error_id(view))})" if reason else ""
@@ -307,7 +309,11 @@ def unpublished_work(job: str, state: JobState, result: JobResult, kept: str) ->
 
 
 def _published(view: StatusView, result: JobResult, level: DetailLevel) -> Iterator[str]:
-    """The pull request's address, and its proof or what was done instead."""
+    """The pull request's address, and its proof or what was done instead; or the verdict on somebody's change."""
+    if view.state == "verified" and result.verification:
+        caps = level.caps if level.caps.items > 1 else None
+        yield change_verdict(PullRequestContent(view.job, result, result.verification), caps)
+        return
     here = view.job_context.publish_target == "same_branch" and result.commit
     yield f"Pushed: {result.commit}" if here else result.url
     if result.verification:
@@ -342,8 +348,10 @@ def _stage_names(view: StatusView) -> Iterator[tuple[str, int]]:
     if view.job_context.aim == "ci":
         yield "Pull request updated", 4
         return
-    if view.job.aim == "reproduce":
+    if view.job.aim in {"reproduce", "verify"}:
         yield "Examples", 1
+        if view.job.aim == "verify":
+            yield "Verification", 3
         return
     if view.job.plan_mode != "none":
         yield "Plan", 1
@@ -386,7 +394,6 @@ _ONE_COMMAND: Final[dict[Condition, tuple[str, str]]] = {
 
 def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
     """The commands that make sense now, each with what it is for."""
-    is_question = view.job.aim == "ask"
     match view.condition:
         case "awaiting_approval" | "plan_waits":
             edited = " with the plan above, including your edits" if can_be_edited(view.plan) else ""
@@ -404,12 +411,12 @@ def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
             yield "/agent …", f"{there}to request changes"
             if _ci_waits(view):
                 yield "/agent ci", f"{there}to start CI (it does not start on its own)"
-        case "already_works" | "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change" if (
-            not is_question
-        ):
-            yield "/agent retry", "to start again from scratch"
+        case (
+            "verified" | "already_works" | "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change"
+        ) if view.job.aim != "ask":
+            yield ("/agent verify" if view.job.aim == "verify" else "/agent retry"), "to start again from scratch"
         case _ if view.state not in FINAL and view.state != "publishing":
-            if not is_question and not view.run:
+            if view.job.aim == "fix" and not view.run:
                 yield "/agent …", "to guide the agent"
             yield "/agent stop", "to stop the job"
 

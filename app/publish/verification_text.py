@@ -43,13 +43,13 @@ def verification_section(facts: Verification, base: str, change: str, caps: Caps
         bullets(view.reasons, caps),
         inline(about_rest(facts.rest)),
         ran_table(view.ran, base, change, caps),
-        _examples(view, caps),
+        _examples(view, caps, of_others=facts.of_others),
         *_findings(view.findings, caps),
         not_run(view, caps),
         submissions if facts.submission > 1 else "",
         f"Checks passed: {inline(', '.join(view.passed))}." if view.passed else "",
         *_outputs(view, facts, caps),
-        LEGEND,
+        "" if facts.of_others else LEGEND,
     )
 
 
@@ -81,19 +81,23 @@ def _side(side: RunSide) -> str:
     return f"{MARKS[side.mark]} {side.text}{f'<br>{side.ending}' if side.ending else ''}"
 
 
-def _examples(view: ResultView, caps: Caps) -> str:
+def _examples(view: ResultView, caps: Caps, *, of_others: bool) -> str:
     """Every example whole, to be run again as copied."""
     if not view.examples or not caps.output:
         return ""
     holding = sum(one.holds for one in view.examples)
-    whole = "\n\n".join(_whole(one, caps) for one in view.examples[: caps.items])
+    whole = "\n\n".join(_whole(one, caps, of_others=of_others) for one in view.examples[: caps.items])
     return details(f"{holding} of {count(len(view.examples), 'example')} hold", whole)
 
 
-def _whole(one: JudgedExample, caps: Caps) -> str:
+def _whole(one: JudgedExample, caps: Caps, *, of_others: bool) -> str:
     state = "🔴" if one.fails else "🟢" if one.holds else "⚪"
     origin = {"reviewer": "a reviewer's", "person": "written by a person", "plan": ""}[one.origin]
-    who = origin or ("hidden from the agent" if one.hidden else "the agent saw it")
+    who = (
+        origin
+        or ("written without seeing the change" if of_others else "")
+        or ("hidden from the agent" if one.hidden else "the agent saw it")
+    )
     because = f"Because {inline(one.because.source)} says: {inline(clip(one.because.quote, 300))}" if one.quoted else ""
     before, after = (code_span(clip(printed_text(runs), 200)) for runs in (one.base, one.change))
     ran = f"Before: {before} · After: {after}" if one.change else f"Today: {before}"

@@ -204,9 +204,13 @@ def _examples_fail(facts: Facts) -> Iterator[Refusal]:
         others = any(one.hidden and one.turns for one in examples)
         reason = f"{_examples(disputed, 'is', 'are')} disputed by the agent, and prints something else on the change"
         yield Refusal("example_disputed", "tested" if others else "unproved", reason)
-    if questions := [one for one in examples if one.is_question]:
-        reason = f"{_examples(questions, 'prints', 'print')} something else on base and change alike; is it wanted?"
+    questions = [one for one in examples if one.is_question]
+    if alike := [one for one in questions if not one.unconfirmed]:
+        reason = f"{_examples(alike, 'prints', 'print')} something else on base and change alike; is it wanted?"
         yield Refusal("reviewer_asks", "tested", reason)
+    if doubtful := [one for one in questions if one.unconfirmed]:
+        reason = f"{_examples(doubtful, 'prints', 'print')} something else, but this is unconfirmed; is it wanted?"
+        yield Refusal("example_unconfirmed", "unproved", reason)
 
 
 def _reproduction_fails(facts: Facts) -> Iterator[Refusal]:
@@ -216,9 +220,9 @@ def _reproduction_fails(facts: Facts) -> Iterator[Refusal]:
     if found.unanswered:
         yield Refusal("reproduction_unanswered", "unproved", found.unanswered)
     elif found.on_head == "was_not_there":
-        yield Refusal("reproduction_fails", "broken", "The agent's own test could not be run on the change.")
+        yield Refusal("reproduction_fails", "broken", f"{_own_test(facts)} could not be run on the change.")
     else:
-        yield Refusal("reproduction_fails", "broken", "The agent's own test still fails on the change.")
+        yield Refusal("reproduction_fails", "broken", f"{_own_test(facts)} still fails on the change.")
 
 
 def _suite_worse(facts: Facts) -> Iterator[Refusal]:
@@ -284,6 +288,13 @@ def _not_proved(facts: Facts) -> Iterator[Refusal]:
         yield Refusal("isolation", "tested", "The code ran without a sandbox, so its results could be anything's.")
 
 
+def _unread(facts: Facts) -> Iterator[Refusal]:
+    """Somebody's change may be of any size, but a new module among 4,000 files may replace the one that is judged."""
+    for gate in facts.gates:
+        if facts.of_others and (gate.name, gate.outcome) == ("size", "warned"):
+            yield Refusal("too_large", "unproved", f"Its files were not looked through: {'; '.join(gate.details)}")
+
+
 def _not_tested(facts: Facts) -> Iterator[Refusal]:
     """What is missing for `tested`."""
     if not facts.expects_red:
@@ -291,7 +302,7 @@ def _not_tested(facts: Facts) -> Iterator[Refusal]:
             yield Refusal("suite_not_compared", "unproved", _about_suite(facts.suite))
         return
     if not (any(one.turns for one in examples_of(facts)) or _reproduction_turns(facts.reproduction)):
-        yield Refusal("nothing_shown", "unproved", _about_reproduction(facts.reproduction))
+        yield Refusal("nothing_shown", "unproved", _about_reproduction(facts))
 
 
 _RULES: tuple[Callable[[Facts], Iterator[Refusal]], ...] = (
@@ -300,6 +311,7 @@ _RULES: tuple[Callable[[Facts], Iterator[Refusal]], ...] = (
     _reproduction_fails,
     _suite_worse,
     _rest_worse,
+    _unread,
     _not_tested,
     _not_proved,
 )
@@ -349,7 +361,8 @@ def _shown(facts: Facts) -> Iterator[str]:
         hidden = sum(one.hidden for one in turning)
         yield (
             f"{count(len(turning), 'example')} from the issue {_verb(turning, 'prints', 'print')} something else on the"
-            f" base and what was expected on the change{f'; {hidden} of them hidden from the agent' if hidden else ''}."
+            f" base and what was expected on the change"
+            f"{f'; {hidden} of them hidden from the agent' if hidden and not facts.of_others else ''}."
         )
     if keeping := [one for one in examples_of(facts) if one.holds and not one.turns]:
         yield f"{count(len(keeping), 'more example')} {_verb(keeping, 'prints', 'print')} what was expected."
@@ -358,24 +371,29 @@ def _shown(facts: Facts) -> Iterator[str]:
         yield "A reviewer found no counter-example."
     own = facts.reproduction
     if own is not None and _reproduction_turns(own):
-        yield f"The agent's own test fails on {own.reference} and passes on the change."
+        yield f"{_own_test(facts)} fails on {own.reference} and passes on the change."
     if _compared(facts.suite):
         yield _about_suite(facts.suite)
 
 
-def _about_reproduction(found: Reproduction | None) -> str:
+def _own_test(facts: Facts) -> str:
+    return "The change's own test" if facts.of_others else "The agent's own test"
+
+
+def _about_reproduction(facts: Facts) -> str:
     """Why the fixer's own test is not evidence."""
+    found, own = facts.reproduction, _own_test(facts)
     if found is None or found.unanswered:
         return "" if found else "Nothing that was run fails on the base and passes on the change."
     if found.on_head == "not_run":
-        return "The agent's own test was not run."
+        return f"{own} was not run."
     where = found.reference
     on_base = {
         "red": f"The agent's command fails on {where} and passes on the change, but it names no test.",
-        "green": f"The agent's own test already passes on {where}, so it shows nothing.",
-        "was_not_there": f"What the agent's own test runs does not exist on {where}, so its failure there shows"
+        "green": f"{own} already passes on {where}, so it shows nothing.",
+        "was_not_there": f"What {own[:1].lower()}{own[1:]} runs does not exist on {where}, so its failure there shows"
         " nothing.",
-        "not_run": "The agent's own test was run on the change only.",
+        "not_run": f"{own} was run on the change only.",
     }
     return on_base[found.on_base]
 

@@ -57,6 +57,8 @@ class ChosenSuite(NamedTuple):
     base: SuiteResult | None = None
 
 
+_FOR_AGENTS = frozenset({"size", "refused files", "protected paths", "file kinds", "lint"})
+"""Gates that say what an agent may publish."""
 MAX_GUARDS = 5
 """Tests that are named if no suite could be run."""
 
@@ -66,7 +68,8 @@ class Verifier:
     """Verifies patches of one base. Every method can be repeated after a crash, with the same result.
 
     `conflicts` are the paths in which conflicts of a merge are to be resolved. `text` is what people wrote.
-    `choose` tells which suite goes with the set-up, if that was found by trying.
+    `choose` tells which suite goes with the set-up, if that was found by trying. Of a change `of_others`, the gates on
+    what an agent may publish only warn.
     """
 
     project: ProjectUnderTest
@@ -79,6 +82,7 @@ class Verifier:
     wants_red: bool = True
     text: str = ""
     choose: Callable[[], Awaitable[ChosenSuite]] | None = None
+    of_others: bool = False
     _chosen: ChosenSuite | None = field(default=None, init=False)
 
     @cached_property
@@ -128,11 +132,12 @@ class Verifier:
         if any(gate.outcome == "blocked" for gate in gates):
             facts = self._not_executed(gates, submission, known)
         else:
-            gates = (*gates, await lint(self.lint, patch, self.project))
+            gates = (*gates, *self._ours_warn((await lint(self.lint, patch, self.project),)))
             gates = (*gates, *await self._configured.check(patch))
             facts = (await self._executed(patch, submission, known, earlier)).model_copy(update={"gates": gates})
         sandbox, isolated = self.project.sandboxes.provider, self.project.isolated
         update = {"isolated": isolated, "sandbox": sandbox, "expects_red": self._expects_red}
+        update["of_others"] = self.of_others
         verification = with_verdict(facts.model_copy(update=update))
         text = feedback(verification)
         return VerifiedPatch(
@@ -214,12 +219,21 @@ class Verifier:
             only_tests=self.project.guarded is not None,
             allowed=self.allowed_paths,
         )
-        gates = await asyncio.to_thread(check)
+        gates = self._ours_warn(await asyncio.to_thread(check))
         if any(gate.outcome == "blocked" for gate in gates):
             return gates
         if installed := await self._installed(candidate):
-            gates = await asyncio.to_thread(check, installed=installed)
+            gates = self._ours_warn(await asyncio.to_thread(check, installed=installed))
         return (*gates, await security_scan(candidate))
+
+    def _ours_warn(self, gates: tuple[GateResult, ...]) -> tuple[GateResult, ...]:
+        """The gates; of somebody's change, those only warn that say nothing of whether it is right."""
+        return tuple(
+            gate.model_copy(update={"outcome": "warned"})
+            if self.of_others and gate.outcome == "blocked" and gate.name in _FOR_AGENTS
+            else gate
+            for gate in gates
+        )
 
     async def _installed(self, candidate: CandidatePatch) -> frozenset[str]:
         """The modules of the sandbox, which matter for new modules at the top only."""

@@ -75,6 +75,15 @@ class RecordedAnswers:
         answer = ModelAnswer(tool_calls=(call_made,), finish_reason="tool_calls")
         return self._add(f"{self._prefix}review.1", answer)
 
+    def opinion(self, whose: str, *outputs: str | None) -> Self:
+        """What another conversation derives for failing examples of the `author` or `reviewer`, in their order: an
+        output, "" if it cannot tell, None for what was printed before."""
+        answers = [
+            {"number": number, "output": output or "", "as_before": output is None}
+            for number, output in enumerate(outputs, 1)
+        ]
+        return self._add(f"opinion.{whose}", ModelAnswer(content=json.dumps({"answers": answers})))
+
     def propose_setup(self, *setup: str, test: str) -> Self:
         return self._add("setup", ModelAnswer(content=json.dumps({"setup": setup, "test": test})))
 

@@ -14,9 +14,10 @@ from app.agent.external.runner import ExternalRunner
 from app.agent.loop import NativeRunner
 from app.agent.prompts import render_base_suite
 from app.agent.reviewer import Reviewer
+from app.agent.second_opinion import SecondOpinion, second_opinion
 from app.config.settings import Settings
 from app.core.errors import AgentFixError
-from app.core.examples import Review
+from app.core.examples import JudgedExample, Review
 from app.core.failpoints import failpoint
 from app.core.job import (
     Job,
@@ -48,6 +49,7 @@ from app.llm.prices import read_prices
 from app.llm.registry import make_model, record_to, takes_reasoning
 from app.pipeline.answer import AnswerServices, answer
 from app.pipeline.attempts import Attempt, AttemptBudget, trajectory_of
+from app.pipeline.change_verification import ChangeServices, verify_change
 from app.pipeline.lessons import JobExperience, issue_text
 from app.pipeline.pipeline import JobServices, OrderedRest, PublishedChange, solve
 from app.pipeline.planner import ProposedPlan, refuse_questions
@@ -67,6 +69,7 @@ from app.verify.candidates import TrialLimits
 from app.verify.ending import why_it_ended
 from app.verify.examples.judge import ExampleJudge
 from app.verify.gates.candidate import count_changed_lines
+from app.verify.overlay import difference
 from app.verify.project import ProjectUnderTest, TimeLimits
 from app.verify.verdict import examples_of
 from app.verify.verifier import ChosenSuite, Verifier
@@ -232,6 +235,8 @@ class JobRunner:
             await self.image_describer.describe(journal, self.progress)
             if job.aim == "ask":
                 result = await answer(job, self.answer_services(), journal)
+            elif job.aim == "verify":
+                result = await verify_change(job, self.services(), self.change_services(), journal)
             else:
                 result = await solve(job, self.services(), journal)
         except AgentFixError as error:
@@ -275,6 +280,7 @@ class JobRunner:
     async def check_models(self) -> None:
         """Raises AgentFixError for unusable models before anything costs money."""
         only: dict[str, tuple[WorkKind, ...]] = {"ask": ("answer", "cheap"), "reproduce": ("plan", "cheap")}
+        only["verify"] = ("plan", "review", "cheap")
         await self.job_models.check(*only.get(self.inputs.job.aim, ("plan", "code", "review", "cheap")))
 
     async def prove_sandbox(self) -> None:
@@ -323,6 +329,7 @@ class JobRunner:
             wants_red=job.expects_red,
             text=issue_text(job.task),
             choose=None if job.conflicts else self._chosen_suite,
+            of_others=job.aim == "verify",
         )
 
     def services(self) -> JobServices:
@@ -354,6 +361,21 @@ class JobRunner:
             set_up=self._set_up,
             notes=(*self.inputs.notes, *self.kind.notes, *notes_about_contents(self.inputs.tree)),
             warnings=self._warnings,
+        )
+
+    def change_services(self) -> ChangeServices:
+        mirror, job = self.inputs.mirror, self.inputs.job
+
+        async def ask_again(whose: str, examples: Sequence[JudgedExample]) -> SecondOpinion:
+            other = self.job_models.of("review" if whose == "author" else "plan")
+            with waiting_for(self.progress, "a second opinion"):
+                return await second_opinion(partial(other.ask, f"opinion.{whose}"), job, examples)
+
+        return ChangeServices(
+            patch=lambda: difference(self.inputs.tree, mirror.tree(job.change)),
+            stat=mirror.patch_stat,
+            issue=issue_text(job.task),
+            ask_again=ask_again,
         )
 
     async def _order_rest(
@@ -475,7 +497,7 @@ class JobRunner:
             progress=self.progress,
             open_sandbox=partial(self.workspaces.temporary_sandbox, "review", patch),
             run=lambda examples: judge.counter(examples, patch, taken),
-            share=job.budget.usd // MONEY_SHARE,
+            share=job.budget.usd // (2 if job.aim == "verify" else MONEY_SHARE),
         )
         diff = await asyncio.to_thread(partial(self.inputs.mirror.patch_diff, patch, context=DIFF_CONTEXT))
         shown = _DIGESTS.sub("", diff.decode("utf-8", "replace"))

@@ -193,7 +193,7 @@ ELSEWHERE = {
     "rest_order": "",
 }
 """Fields of a result that its pull request does not show, and who does; empty for what only programs read."""
-FOR_PROGRAMS = {"expects_red", "rules"}
+FOR_PROGRAMS = {"expects_red", "rules", "of_others"}
 """They decide how the verdict is worded, and its reasons say the same."""
 
 

@@ -43,6 +43,7 @@ answered             answered              done     -    agent-done         rock
 already_works        already works         done     -    agent-done         rocket
 reproduced           reproduced            done     -    agent-done         rocket
 not_reproduced       not reproduced        done     -    -                  confused
+verified             verified              done     -    agent-done         rocket
 no_change            no change             done     -    -                  confused
 verification_failed  verification failed   ended    -    agent-needs-human  confused
 limit_reached        limit reached         ended    -    agent-needs-human  confused
