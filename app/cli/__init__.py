@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -74,7 +74,7 @@ def _meant(word: str, names: Sequence[str] | dict[str, argparse.Action]) -> str:
 
 EXIT_CODES = """\
 exit codes:
-   0  the fix is proved or tested (other commands: success)
+   0  the fix, or the verified change, is proved or tested (other commands: success)
    1  internal error of agent-fix
    2  wrong arguments
    3  interrupted; run the same command to continue
@@ -83,8 +83,8 @@ exit codes:
    7  the model cannot be used                8  the repository's set-up failed
    9  output or state cannot be written      10  the disk is full
   11  `doctor --github`: at least one line is not ok
-  20  unproved: nothing failed, but nothing proves the fix
-  21  broken: verification failed, no branch was made
+  20  unproved: nothing failed, but nothing proves the change
+  21  broken: verification failed; `fix` made no branch
   22  a limit was reached (money, minutes, steps); raise it to continue
   23  no change was made                     24  waiting for approval
   25  waiting for an answer                  26  stopped by `jobs cancel`
@@ -99,6 +99,7 @@ exit codes:
 COMMANDS = {
     "fix": "app.cli.fix:fix_command",
     "reproduce": "app.cli.fix:reproduce_command",
+    "verify": "app.cli.fix:verify_command",
     "init": "app.cli.init:init_command",
     "setup": "app.cli.setup:setup_command",
     "serve": "app.cli.serve:serve_command",
@@ -112,7 +113,7 @@ COMMANDS = {
     "report": "app.cli.outcome_report:report_command",
     "lessons": "app.cli.lessons:lessons_command",
     "runners": "app.cli.runners:runners_command",
-    "completion": "app.cli:completion_command",
+    "completion": "app.cli.completion:completion_command",
     "config": "app.cli.config:config_command",
 }
 """Each command's module and function."""
@@ -244,6 +245,7 @@ def parser() -> argparse.ArgumentParser:
     _add_demo_and_doctor(commands)
     _add_fix(commands)
     _add_reproduce(commands)
+    _add_verify(commands)
     _add_repository_commands(commands)
     _add_jobs_and_view(commands)
     _add_other_commands(commands)
@@ -252,6 +254,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 Commands = argparse._SubParsersAction  # argparse has no public name for what it returns
+
+
+_BASE = "commit, branch or tag to start from (default: the configuration's base, else HEAD)"
 
 
 def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -298,10 +303,10 @@ def _add_reproduce(commands: "Commands[argparse.ArgumentParser]") -> None:
     _add_job(reproduce)
 
 
-def _add_job(to: argparse.ArgumentParser) -> None:
-    """The options of every command that runs a job on an issue here."""
+def _add_job(to: argparse.ArgumentParser, *, base: str = _BASE, judges: bool = False) -> None:
+    """The options of every command that runs a job on an issue here; one that `judges` a change may do without."""
     _add_repository(to, default=Path())
-    issue = to.add_mutually_exclusive_group(required=True)
+    issue = to.add_mutually_exclusive_group(required=not judges)
     issue.add_argument(
         "issue",
         nargs="?",
@@ -311,11 +316,7 @@ def _add_job(to: argparse.ArgumentParser) -> None:
         "or N for an issue in the repository that `origin` points to",
     )
     issue.add_argument("--issue", metavar="ISSUE", help="the same")
-    to.add_argument(
-        "--base",
-        metavar="REF",
-        help="commit, branch or tag to start from (default: the configuration's base, else HEAD)",
-    )
+    to.add_argument("--base", metavar="REF", required=judges, help=base)
     to.add_argument(
         "--model",
         metavar="M",
@@ -355,6 +356,20 @@ def _add_job(to: argparse.ArgumentParser) -> None:
     limits.add_argument(
         "--max-minutes", type=float, metavar="N", help="maximum working time (default: the repository's, then 60)"
     )
+
+
+def _add_verify(commands: "Commands[argparse.ArgumentParser]") -> None:
+    verify = commands.add_parser(
+        "verify",
+        help="judge a change that somebody made, in a local repository",
+        description="Programs and what they must print are written from the issue, without seeing the change, and run "
+        "on base and change; a reviewer who sees it writes counter-examples; the suite runs on both. Nothing in the "
+        "repository is changed. What the change is for says the issue, or else the messages of its commits.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_job(verify, base="the branch that the change is for", judges=True)
+    verify.add_argument("--change", metavar="REF", default="HEAD", help="the change's last commit (default: HEAD)")
 
 
 def _add_repository_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -678,23 +693,3 @@ def _add_json(to: argparse.ArgumentParser, default: object = argparse.SUPPRESS) 
     to.add_argument(
         "--json", action="store_true", default=default, help="print JSON on stdout, and everything else on stderr"
     )
-
-
-def completion_command(arguments: argparse.Namespace) -> int:
-    """Print a script for the shell's own completion of commands and options."""
-    import shtab  # noqa: PLC0415  # for this command only
-
-    commands = parser()
-    for action in _actions(commands):
-        if action.type is Path or action.dest == "issue":
-            action.complete = shtab.FILE  # type: ignore[attr-defined]  # where shtab looks for it
-    print(shtab.complete(commands, arguments.shell))
-    return ExitCode.OK
-
-
-def _actions(of: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    for action in of._actions:  # argparse has no public list
-        yield action
-        if isinstance(action, argparse._SubParsersAction):
-            for each in action.choices.values():
-                yield from _actions(each)

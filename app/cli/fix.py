@@ -33,19 +33,31 @@ from app.core import failpoints
 from app.core.errors import AgentFixError, ConfigError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.images import MAX_IMAGE_BYTES, MAX_IMAGES, ImageCollection, ImageRejected, too_large
-from app.core.issue_file import IssueAddress, read_issue, where_issue
+from app.core.issue_file import IssueAddress, parse_issue, read_issue, where_issue
 from app.core.job import MAX_ATTEMPTS, Budget, Job, new_job_id
 from app.core.model_usage import ModelNames, Reasoning, parse_usd
 from app.core.plan import parse_plan_file
-from app.core.task import MAX_ISSUE_BODY, AllowedPath, Issue, KindDecision, Task, TaskKind, TaskSignals, kind_of
+from app.core.task import (
+    MAX_ISSUE_BODY,
+    AllowedPath,
+    Issue,
+    KindDecision,
+    Task,
+    TaskKind,
+    TaskSignals,
+    kind_of,
+    kind_of_change,
+)
 from app.core.text import image_addresses
 from app.jobs.store import JobBlobs, JobStore
 from app.pipeline.failed_attempts import failed_attempts
 from app.repo.git_command import Git
 from app.repo.git_store import GitStore
 from app.repo.inspection import (
+    ComparedCommits,
     RepositoryInspection,
     branch_ref,
+    compare,
     inspect,
     mentioned_fix,
     note_about,
@@ -132,8 +144,11 @@ class FixOptions:
     """The options of one `fix`; None if the repository's configuration or the default decides."""
 
     repo: Path
-    issue: Path | IssueAddress
+    issue: Path | IssueAddress | None
+    """None for a change whose commits say what it is for."""
     base: str | None = None
+    change: str = ""
+    """The commit to verify; empty if something is to be fixed."""
     model: str | None = None
     reasoning: Reasoning = ""
     runner: str | None = None
@@ -156,7 +171,7 @@ class FixOptions:
     events: int | None = None
     """A file descriptor for progress as lines of JSON."""
     loudness: Loudness = ""
-    aim: Literal["fix", "reproduce"] = "fix"
+    aim: Literal["fix", "reproduce", "verify"] = "fix"
 
 
 def fix_command(arguments: argparse.Namespace) -> int:
@@ -169,12 +184,19 @@ def reproduce_command(arguments: argparse.Namespace) -> int:
     return fix(options, read_settings(arguments.state))
 
 
+def verify_command(arguments: argparse.Namespace) -> int:
+    """Judges a change that is there already."""
+    return fix(replace(options_of(arguments), aim="verify"), read_settings(arguments.state))
+
+
 def options_of(arguments: argparse.Namespace) -> FixOptions:
     repo: Path = arguments.repo.expanduser().absolute()
     given = {each.name: getattr(arguments, each.name) for each in fields(FixOptions) if each.name in arguments}
     given |= {
         "repo": repo,
-        "issue": where_issue(arguments.issue, lambda: origin_url(Git("-C", str(top_level(repo))))),
+        "issue": None
+        if arguments.issue is None
+        else where_issue(arguments.issue, lambda: origin_url(Git("-C", str(top_level(repo))))),
         "reasoning": arguments.reasoning or "",
         "allow": tuple(getattr(arguments, "allow", ())),
         "plan_mode": next((mode for name, mode in PLAN_MODES.items() if getattr(arguments, name, False)), None),
@@ -208,14 +230,20 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
     Blocking.
     """
     refuse_locked(options, local_context.settings.defaults)
-    issue = _issue(options.issue, local_context.settings)
+    compared = compare(options.repo, options.base, options.change) if options.change else None
+    issue = _issue(options.issue, local_context.settings, compared)
     local_context.prepare()
     store = local_context.store
     mirror = local_context.mirror(top_level(options.repo))
-    inspected, config = _inspect_base(options, issue, mirror, local_context.settings.defaults)
+    began = replace(options, base=compared.base) if compared else options
+    inspected, config = _inspect_base(began, issue, mirror, local_context.settings.defaults)
+    if compared is not None:
+        mirror.fetch(inspected.root, compared.change)
+        inspected = replace(inspected, base_ref=compared.base_ref)
     issue_file = options.issue if isinstance(options.issue, Path) else Path("-")
     image_collection = images_beside(issue_file, issue.body) if options.images or config.images else ImageCollection()
-    draft = LocalJobDraft(options, local_context.settings, inspected, config, issue, image_collection)
+    change = compared.change if compared else ""
+    draft = LocalJobDraft(options, local_context.settings, inspected, config, issue, image_collection, change)
     budget = config.budget.over(Budget(usd=local_context.settings.budget))
     if options.aim == "reproduce":
         budget = budget.for_a_look()
@@ -229,7 +257,7 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
     out = _prepare_out(options, local_context, job)
     _bring_fix(mirror, inspected.root, job.task.fixed_by)
     if row is None:
-        job = _with_failed_attempts(job, store)
+        job = job if change else _with_failed_attempts(job, store)
         for content in image_collection.contents:
             JobBlobs(store.engine, job.id).put(content)
         store.create(job, key)
@@ -265,6 +293,8 @@ def _inspect_base(
 def refuse_locked(options: FixOptions, operator: OperatorDefaults) -> None:
     """Raises AgentFixError if an option sets a key that the operator locks, as for a command on GitHub."""
     given = {name: key for name, key in OPTION_KEYS.items() if getattr(options, name)}
+    if options.change:
+        given.pop("base", None)  # what a change is compared with is no choice of where to start
     given |= {name: "plan" for name, mode in PLAN_MODES.items() if mode == options.plan_mode != "only"}
     for name, key in given.items():
         if operator.locks(key):
@@ -287,9 +317,11 @@ def _with_failed_attempts(job: Job, store: JobStore) -> Job:
     return job.model_copy(update={"task": task.model_copy(update={"sections": (*task.sections, section)})})
 
 
-def _issue(where: Path | IssueAddress, settings: Settings) -> Issue:
+def _issue(where: Path | IssueAddress | None, settings: Settings, compared: ComparedCommits | None) -> Issue:
     if isinstance(where, Path):
         return read_issue(where)
+    if where is None:
+        return parse_issue(compared.messages.encode() if compared else b"", "the text of the commits")
     from app.cli.github import fetch_issue  # noqa: PLC0415  # GitHub's client is imported where it is needed
 
     return asyncio.run(fetch_issue(settings, where))
@@ -340,6 +372,7 @@ def work_key(job: Job) -> str:
         task.prompt,
     ]
     work += [[path.path for path in task.allowed_paths], [image.digest for image in task.images]]
+    work += [job.change] if job.change else []
     how = [job.model, job.models.model_dump(), job.reasoning, job.runner, job.sandbox, job.attempts]
     if job.aim != "fix":
         how.append(job.aim)
@@ -356,6 +389,8 @@ class LocalJobDraft:
     config: RepoConfig
     issue: Issue
     image_collection: ImageCollection = field(default_factory=ImageCollection)
+    change: str = ""
+    """The full id of the commit to verify."""
 
     def job(self, *, plan_file: str, budget: Budget) -> Job:
         options, config, task, models = self.options, self.config, self._task(), self._models()
@@ -372,6 +407,7 @@ class LocalJobDraft:
             plan_mode=options.plan_mode or config.plan,
             plan_file=plan_file,
             aim=options.aim,
+            change=self.change,
             attempts=_attempts(options.attempts),
             created_at=datetime.now(UTC).replace(microsecond=0),
         )
@@ -403,7 +439,7 @@ class LocalJobDraft:
             signals = TaskSignals(
                 issue.title, labels=issue.labels, requested_kind=options.kind, prompt=name, prompt_kind=kind
             )
-            return kind_of(signals)
+            return kind_of_change(kind_of(signals)) if self.change else kind_of(signals)
         if options.kind not in (None, "tests"):
             raise AgentFixError(f"--fixed-by is for tests of a fix and cannot be combined with --kind {options.kind}.")
         return KindDecision("tests", "the fix was named with `--fixed-by`")

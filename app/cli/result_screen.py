@@ -34,6 +34,25 @@ def side_lines(view: ResultView) -> Iterator[str]:
         yield f"{name} {' · '.join(lines) or 'nothing was run'}"
 
 
+def example_lines(view: ResultView) -> Iterator[tuple[str, str]]:
+    """Program, before and after of the most telling examples, each line with its style."""
+    for one in view.examples[:MAX_EXAMPLES]:
+        program = one.program.strip().splitlines()
+        yield "", ""
+        yield one_line(one.behaviour), BOLD
+        yield from ((f"  {line}", FAINT) for line in program[:PROGRAM_LINES])
+        if len(program) > PROGRAM_LINES:
+            yield f"  … {count(len(program) - PROGRAM_LINES, 'more line')} in job.json", FAINT
+        yield f"before    {one_line(printed_text(one.base))}", ""
+        wrong = next((run for run in one.change if not run.printed(one)), None)
+        yield f"after     {one_line(printed_text((wrong,) if wrong else one.change))}", "31" if wrong else "32"
+        if wrong:
+            question = " (a question: it is unconfirmed, or nobody asked for it)" if one.is_question else ""
+            yield f"expected  {one_line(one.stdout.rstrip())}{question}", ""
+    if more := len(view.examples) - MAX_EXAMPLES:
+        yield from (("", ""), (f"and {count(more, 'more example')} in job.json", FAINT)) if more > 0 else ()
+
+
 def finding_lines(view: ResultView) -> Iterator[str]:
     """Everything that failed or needs a look; nothing if all is well."""
     for found in view.findings:
@@ -55,6 +74,8 @@ def rest_lines(result: JobResult) -> Iterator["Line"]:
     yield Line("Press Ctrl-C to skip them; branch and verdict are kept.", FAINT)
 
 
+MAX_EXAMPLES = 3
+PROGRAM_LINES = 8
 CHANGE = "change.patch"
 MAX_FILES = 15
 GOOD, WARN, BAD, FAINT, BOLD = "1;32", "1;33", "1;31", "2", "1"
@@ -102,6 +123,9 @@ def result_screen(order: LocalJob, result: JobResult) -> Iterator[Line]:
     yield from (Line(_cut(f"  | {text}", width)) for text in output[-OUTPUT_LINES:])
     if result.verification is not None:
         view, shown = view_of(result.verification), verdict in {"proved", "tested"}
+        if order.job.change:
+            yield from _meant(result, width)
+            yield from (Line(_cut(f"  {text}", width), style) for text, style in example_lines(view))
         styles = ("31", "32") if shown else ("", "")
         yield from (Line(_cut(f"  {text}", width), style) for text, style in zip(side_lines(view), styles, strict=True))
         if rest := about_rest(result.rest):
@@ -154,6 +178,11 @@ def _reproduction(result: JobResult, width: int) -> Iterator[Line]:
     yield from _wrapped("  because", because if shown.quoted else "no words that say so were found", width, "")
     if more := len(found.examples) - 1:
         yield Line(f"  {count(more, 'more example')} in {PLAN_FILE}")
+
+
+def _meant(result: JobResult, width: int) -> Iterator[Line]:
+    if result.summary:
+        yield from _wrapped("  meant", f"{one_line(result.summary)[:600]} (is this what you meant?)", width, "")
 
 
 def _changes(changes: tuple[FileStat, ...]) -> Iterator[Line]:

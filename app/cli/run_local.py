@@ -34,7 +34,9 @@ from app.github.base import NewPullRequest
 from app.jobs.status import WORKED_ON
 from app.jobs.store import StoredProgress
 from app.pipeline.wiring.job_runner import JobRunner
+from app.publish.change_verdict_text import change_verdict
 from app.publish.pull_request_text import PullRequestContent, pull_request_body, pull_request_title, shown_model
+from app.publish.verification_text import Caps
 from app.server.terminal import (
     CANCELLED,
     InterruptHandler,
@@ -47,6 +49,9 @@ from app.server.terminal import (
 
 if TYPE_CHECKING:
     from app.jobs.engine import DurableEngine
+
+VERDICT_FILE = "verdict.md"
+OF_VERDICT = Caps(1_200, 20, 600)
 
 
 async def ask_at_terminal(terminal: TerminalProgress, plan: Plan, *, out: Path, editor: str) -> Plan:
@@ -106,6 +111,8 @@ def print_begin(order: LocalJob, terminal: TerminalProgress, *, epoch: int) -> N
     goes_on = f", resumed (attempt {epoch})" if epoch > 1 else ""
     terminal.report("state", f"agent-fix · job {job.id}{goes_on}")
     terminal.report("note", f"{task.repository} at {task.base_ref} ({task.base[:10]})")
+    if job.change:
+        terminal.report("note", f"change {job.change[:10]}: nothing in the repository is changed")
     terminal.report("note", f"issue: {task.issue.title}")
     limits = f"{usd(job.budget.usd)}, {job.budget.steps} turns, {job.budget.minutes:g} min"
     plans = f", plans by {shown_model(job.models.plan)}" if job.models.plan else ""
@@ -437,6 +444,9 @@ class LocalRun:
         folder = self.local_context.folder(order.out)
         for name, content in files.items():
             await asyncio.to_thread(folder.write, name, content)
+        if result.exit_status == "verified" and result.verification is not None:
+            text = change_verdict(PullRequestContent(order.job, result, result.verification), OF_VERDICT)
+            await asyncio.to_thread(folder.write, VERDICT_FILE, f"{text}\n")
         if result.exit_status in PUBLISHED and result.verification is not None:
             draft = pull_request(order, result, result.verification)
             await self.local_context.forge(order).ensure_pull_request(draft)

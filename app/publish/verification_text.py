@@ -131,7 +131,7 @@ def reproduction(found: PlanExamples, questions: Sequence[str]) -> Iterator[str]
     quote = f"because {inline(shown.because.source)} says: {inline(clip(shown.because.quote, 300))}"
     yield quote if shown.quoted else "as the model reads the issue: no words that say so were found."
     if others := [one for one in found.examples if one is not shown]:
-        whole = "\n\n".join(_whole(one, Caps(600, 8, 200)) for one in others)
+        whole = "\n\n".join(_whole(one, Caps(600, 8, 200), of_others=False) for one in others)
         yield details(f"{count(len(others), 'more example')}", whole)
 
 

@@ -65,6 +65,39 @@ def inspect(path: Path, base: str | None, store: GitStore) -> RepositoryInspecti
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ComparedCommits:
+    """A change that is there already: full ids of the commit that it began at and of the one that it ended at."""
+
+    base: str
+    base_ref: str
+    change: str
+    messages: str
+    """Of the commits between them, the oldest first."""
+
+
+def compare(path: Path, base: str | None, change: str) -> ComparedCommits:
+    """The commit at which the change left the base, so that what others did to the base meanwhile is not judged.
+
+    Raises RepositoryError.
+    """
+    root = top_level(path)
+    git = Git("-C", str(root))
+    _refuse_unusable_history(root, git)
+    (ours, ref), (theirs, _) = _resolve(root, git, base), _resolve(root, git, change)
+    status, output, _ = git.attempt("merge-base", ours, theirs)
+    if status:
+        message = f"The change {_shown(change)!r} and the base {_shown(base or 'HEAD')!r} have no common history."
+        raise RepositoryError(message, code=ExitCode.UNKNOWN_BASE)
+    began = output.decode("ascii").split()[0]
+    if began == theirs:
+        message = f"The base {_shown(base or 'HEAD')!r} has every commit of the change {_shown(change)!r} already."
+        raise RepositoryError(message, code=ExitCode.NO_CHANGE)
+    words = ("log", "--reverse", f"--max-count={MAX_MENTIONS}", "--format=%B", f"{began}..{theirs}")
+    _, messages, _ = git.attempt(*words)
+    return ComparedCommits(began, ref, theirs, messages.decode("utf-8", "replace").strip())
+
+
 def recent_log(root: Path, commit: str, most: int) -> bytes:
     """The log of the newest commits up to this one (`GitStore.log`); empty if the repository is gone."""
     return log(Git("-C", str(root)), commit, most)

@@ -104,6 +104,12 @@ class Console:
             arguments += ["--model", f"recorded/{recording.save(self.place / 'recording.jsonl')}"]
         return [*arguments, *options]
 
+    def verify(self, repository: Path, *options: str | Path, recording: RecordedAnswers) -> ConsoleResult:
+        """`agent-fix verify`."""
+        model = f"recorded/{recording.save(self.place / 'recording.jsonl')}"
+        where = ("--repo", repository, "--state", self.state, "--out", self.out, "--model", model)
+        return self.execute("verify", *where, *options)
+
     def calls_bought(self) -> int:
         """Model calls that were booked, by the ledger in the state directory."""
         return self.rows("calls")

@@ -176,7 +176,7 @@ async def test_only_the_same_output_confirms(answer: str, example: JudgedExample
 
 async def test_a_model_that_refuses_confirms_nothing_and_an_outage_is_waited_for() -> None:
     async def refuse(request: ModelRequest) -> ModelAnswer:
-        raise ModelError("no", kind="fatal", reason="refused")
+        raise ModelError("no", kind="give_up", reason="refused")
 
     async def be_down(request: ModelRequest) -> ModelAnswer:
         raise ModelError("later", kind="wait", reason="rate_limit")
