@@ -96,8 +96,8 @@ async def _reviewed(services: JobServices, journal: Journal, found: VerifiedPatc
     holding = tuple(one for one in now.examples.examples if one.holds) if now.examples is not None else ()
     shown = now.model_copy(update={"examples": PlanExamples(examples=holding)})
     review = await journal.step("review", Review, partial(services.ask_reviewer, "review", found.patch, shown))
-    said = f"{len(review.examples)} counter-examples" if review.answered else f"no answer: {review.absent}"
-    services.progress.report("note", f"reviewer: {said}")
+    outcome = f"{len(review.examples)} counter-examples" if review.answered else f"no answer: {review.absent}"
+    services.progress.report("note", f"reviewer: {outcome}")
     return with_verdict(Facts(**{**facts_of(now), "review": review}))
 
 

@@ -186,7 +186,7 @@ async def test_a_model_that_refuses_confirms_nothing_and_an_outage_is_waited_for
         await second_opinion(be_down, job(), [FAILS])
 
 
-def test_nobody_who_derives_sees_expected_or_real_output() -> None:
+def test_derivation_has_neither_expected_nor_real_output() -> None:
     text = render_derivation(job(aim="verify"), [FAILS, KEPT_NOT])
     assert "print('2 of the project')" in text
     for hidden in ("right", "worse", "wrong", "Behaviour"):
