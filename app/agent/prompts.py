@@ -196,8 +196,11 @@ def render_planning(job: Job, overrides: Overrides = NO_OVERRIDES, runs: Sequenc
 
 
 def render_examples(found: PlanExamples | None) -> str:
-    """What the fixer is told of the examples: the first as a program, of the others one sentence each."""
-    if found is None or not found.examples:
+    """What the fixer is told of the examples: the first as a program, of the others one sentence each.
+
+    After that, the tests that the plan calls outdated: the plan's own call is no longer in the conversation.
+    """
+    if found is None:
         return ""
     shown = found.shown
     parts = []
@@ -208,6 +211,11 @@ def render_examples(found: PlanExamples | None) -> str:
     others = [f"{one.name}. {one.behaviour}" for one in found.examples if one is not shown]
     if others:
         parts.append("Others, whose programs you do not see:\n" + "\n".join(others))
+    if found.outdated:
+        tests = (f"- {one.test}: {one.because}" for one in found.outdated)
+        parts.append(
+            "Existing tests that contradict the issue, to be changed to what it asks for:\n" + "\n".join(tests)
+        )
     return "\n\n".join(parts)
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from app.agent import search
 from app.agent.actions import Action, BashAction, EditAction, RestoreAction, SearchAction, ViewAction, WriteAction
 from app.agent.edit_matching import EditError, numbered, replace
-from app.agent.observation import headline, observe
+from app.agent.observation import OVERSHOOT, headline, observe
 from app.agent.step import Outcome
 from app.core.job import Progress
 from app.core.tracing import span
@@ -425,7 +425,7 @@ def _syntax_note(path: str, before: bytes | None, after: bytes) -> str:
 
 def _context(text: str, first: int, last: int, most: int) -> str:
     lines = text.replace("\r\n", "\n")
-    if last - first < most:
+    if last - first < most * OVERSHOOT:
         return numbered(lines, first - _AROUND_EDIT, last + _AROUND_EDIT)
     half = most // 2
     middle = f"(… {last - first + 1 - 2 * half} more changed lines)"

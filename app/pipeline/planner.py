@@ -259,10 +259,11 @@ class PlanConversation:
         if self.freeze is None:
             return ProposedPlan(plan=plan), "The plan is taken."
         written = tuple(one.example for one in action.examples)
-        if not written:
-            return ProposedPlan(plan=plan, found=_absent("the plan has none.")), _NO_EXAMPLES
         outdated = tuple(OutdatedTest(test=one.test, because=one.because) for one in action.outdated)
         found, text = await self.freeze(written, outdated)
+        if not written:
+            absent = found.model_copy(update={"absent": "the plan has none."})
+            return ProposedPlan(plan=plan, found=absent), "\n".join(filter(None, (text, _NO_EXAMPLES)))
         self.progress.report("note", f"{len(found.examples)} of {len(written)} examples are kept")
         plan = plan.model_copy(update={"examples": tuple(one.written for one in found.examples)})
         if not found.examples:

@@ -145,9 +145,9 @@ def _unshown_reproductions(before: Sequence[VerifiedPatch]) -> tuple[UnchangedSu
 
 
 _RETURNED = (
-    "Nothing is broken, but it is not proved either. If you can do better, with a test of your own that fails on the "
-    "original code and passes now, submit again; if not, submit the same again: it is then taken as it is, and the "
-    "pull request says what is not proved."
+    "Nothing is broken, but it is not proved either, for the reasons above. If you can mend one, or have a test of "
+    "your own that fails on the original code and passes now, submit again; if not, submit the same again: it is then "
+    "taken as it is, and the pull request says what is not proved."
 )
 
 

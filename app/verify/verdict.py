@@ -11,8 +11,10 @@ Each rule that objects names the best verdict that it still allows; the lowest o
 failure never makes a verdict better. No model is asked, and no sentence of a model is an argument.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -29,6 +31,8 @@ from app.core.verification import (
 )
 
 MAX_NAMED = 5
+MIN_TITLE = 3
+"""Words of a test's title that tell it from others."""
 
 
 def compare(command: str, base: SuiteResult, head: SuiteResult) -> SuiteComparison:
@@ -74,25 +78,27 @@ def suite_regression(suite: SuiteComparison) -> str:
 
 
 def without_outdated(suite: SuiteComparison, outdated: Collection[str]) -> SuiteComparison:
-    """The comparison without tests that the issue contradicts, by their author, and that the patch removes or renames.
+    """The comparison without tests that the issue contradicts, by the plan, and that the patch removes or renames.
 
     They are still in the base's version of their files, and fail there.
     """
     removed = [(one.path, test) for one in suite.changed_tests for test in one.removed]
-    gone = {name for name in outdated if any(_is_id_of(name, path, test) for path, test in removed)}
-    left = tuple(name for name in suite.newly_failing if not _is_among(name, gone))
-    return suite.model_copy(update={"newly_failing": left})
+    gone = [(name, path) for path, test in removed for name in outdated if is_name_of(name, test, path)]
+    left = [test for test in suite.newly_failing if not any(is_name_of(name, test, path) for name, path in gone)]
+    return suite.model_copy(update={"newly_failing": tuple(left)})
 
 
 def changes_beyond(suite: SuiteComparison, outdated: Collection[str]) -> tuple[str, ...]:
     """Changes and removals of existing tests that the patch needed without being asked for.
 
-    `outdated` are the ids of tests that an independent test author says the issue contradicts.
+    `outdated` are the names, as the plan wrote them, of tests that the issue contradicts.
     """
     found = []
     for one in suite.changed_tests:
-        failing = [name for name in one.failing if not _is_among(name, outdated)]
-        removed = [test for test in one.removed if not any(_is_id_of(each, one.path, test) for each in outdated)]
+        failing, removed = (
+            [test for test in tests if not any(is_name_of(name, test, one.path) for name in outdated)]
+            for tests in (one.failing, one.removed)
+        )
         if failing:
             what = "new file" if one.added else "change"
             found.append(f"{one.path}: without this {what} {listed(failing, MAX_NAMED)} would fail")
@@ -103,23 +109,29 @@ def changes_beyond(suite: SuiteComparison, outdated: Collection[str]) -> tuple[s
     return tuple(found)
 
 
-def _is_among(name: str, outdated: Collection[str]) -> bool:
-    """True if these have the test itself, or the function of which it is a case."""
-    start, _, test = name.partition("::")
-    return not {name, _function(name), f"{start}::{test.partition('/')[0]}"}.isdisjoint(outdated)  # the last for Go
+def is_name_of(name: str, test: str, path: str) -> bool:
+    """True if somebody's name for a test means the test of a file with this id, or the function of which it is a case.
 
-
-def _is_id_of(name: str, path: str, test: str) -> bool:
-    """True if an id is that of a file's test, by its name in the source.
-
-    Titles of JavaScript follow those of the suites around them; ids of Go have the package, not the file.
+    Each runner has ids of its own (`pkg.ClassTest::method`, `package::TestName/case`, a title after those of its
+    suites), so only the words count: the last ones must be the test's, the others those of its id or of its path.
     """
-    place = PurePosixPath(path)
-    if not name.endswith((f"::{test}", f" {test}") if "::" in name else f".{test}"):
-        return False
-    if place.suffix == ".go":
-        return f"/{name.partition('::')[0]}".endswith(f"/{place.parent.name}" if place.parent.name else "")
-    return place.stem in name
+    start, _, rest = test.partition("::")
+    known, file = {*_words(test), *_words(path)}, set(_words(PurePosixPath(path).stem))
+    written = _words(name)
+    for one in (test, _function(test), f"{start}::{rest.partition('/')[0]}"):  # the last for cases in Go
+        words, own = _words(one), one.rpartition("::")[2].strip()
+        same = len(
+            list(takewhile(lambda pair: pair[0] == pair[1], zip(reversed(words), reversed(written), strict=False)))
+        )
+        needed = min(len(_words(own)), MIN_TITLE) if " " in own else 1
+        rest_of_name = set(written[: len(written) - same])
+        if same >= needed and (rest_of_name <= known or ("::" not in test and file <= rest_of_name)):
+            return True  # of a test that was removed, only its own name is known, not its class
+    return False
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text)
 
 
 def _missing(gone: set[str], before: set[str], now: set[str]) -> set[str]:

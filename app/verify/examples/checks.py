@@ -139,16 +139,21 @@ def last_lines(run: ProgramRun, characters: int = 400) -> str:
 
 def is_quoted(example: Example, issue: str, tree: Tree) -> bool:
     """True if the quote of `because` is in the issue, or in the file of the repository that it names. Blocking."""
-    quote = _squeezed(example.because.quote)
-    if len(quote) < MIN_QUOTE or example.because.source == "today":
+    quote = example.because.quote
+    if example.because.source == "today":
         return False
-    if quote in _squeezed(issue):
+    if in_text(quote, issue):
         return True
     path = example.because.source.removeprefix("/workspace/").removeprefix("./").partition(":")[0].strip()
     entry = tree.entries().get(path)
     if entry is None or entry.size > MAX_SOURCE:
         return False
-    return quote in _squeezed(tree.read(path).decode("utf-8", "replace"))
+    return in_text(quote, tree.read(path).decode("utf-8", "replace"))
+
+
+def in_text(quote: str, text: str) -> bool:
+    """True if a text has the words of a quote that is long enough to say something."""
+    return len(_squeezed(quote)) >= MIN_QUOTE and _squeezed(quote) in _squeezed(text)
 
 
 def _squeezed(text: str) -> str:

@@ -6,13 +6,22 @@ from dataclasses import dataclass
 
 from app.core.examples import Example, JudgedExample, OutdatedTest, PlanExamples, ProgramRun, Review
 from app.core.patch import Patch, Tree
-from app.verify.examples.checks import did, is_quoted, is_reporters_own, named, refusal_of_text, refusal_on_base
+from app.verify.examples.checks import (
+    did,
+    in_text,
+    is_quoted,
+    is_reporters_own,
+    named,
+    refusal_of_text,
+    refusal_on_base,
+)
 from app.verify.examples.programs import CONDITIONS, Condition, Programs
 from app.verify.execution import gather_all
 from app.verify.overlay import Overlay
 from app.verify.project import ProjectUnderTest
 
 MAX_EXAMPLES = 8
+_NOT_IN_THE_ISSUE = "the words of `because` were not found in the issue"
 Runs = tuple[ProgramRun, ...]
 
 
@@ -54,8 +63,14 @@ class ExampleJudge:
                 unquoted = "" if quoted or one.kind == "keeps" else " The quote was not found where it should stand."
                 answers.append(f"{number}. kept: {now}.{unquoted}")
         ordered = sorted(kept, key=lambda one: one.kind != "shows")
+        unfounded = [one for one in outdated if not in_text(one.because, self.issue)]
+        refused += [f"outdated test {one.test}: {_NOT_IN_THE_ISSUE}" for one in unfounded]
+        answers += [f"{one.test}: not taken as outdated: {_NOT_IN_THE_ISSUE}." for one in unfounded]
         found = PlanExamples(
-            examples=named(ordered), refused=tuple(refused), already=tuple(already), outdated=tuple(outdated)
+            examples=named(ordered),
+            refused=tuple(refused),
+            already=tuple(already),
+            outdated=tuple(one for one in outdated if one not in unfounded),
         )
         return found, "\n".join(answers)
 

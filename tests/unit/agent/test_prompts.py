@@ -18,7 +18,7 @@ from app.agent.prompts import (
     render_examples,
     render_start,
 )
-from app.core.examples import Because, JudgedExample, PlanExamples, ProgramRun
+from app.core.examples import Because, JudgedExample, OutdatedTest, PlanExamples, ProgramRun
 from app.core.job import Budget, Job, QuestionAnswers, UserMessage
 from app.core.plan import Plan
 from app.core.task import MAX_ISSUE_BODY, Issue, Task, TaskKind, TaskOrigin, TaskSection
@@ -88,6 +88,12 @@ def test_only_the_shown_example_has_a_program() -> None:
     assert "2. Behaviour 2." in shown
     assert "2000" not in shown
     assert "2999" not in shown
+
+
+def test_the_work_is_told_which_tests_the_plan_calls_outdated() -> None:
+    one = OutdatedTest(test="CsvTest.testEmpty", because="An empty row is an error.")
+    assert "- CsvTest.testEmpty: An empty row is an error." in render_examples(PlanExamples(outdated=(one,)))
+    assert render_examples(PlanExamples(absent="none.")) == ""
 
 
 def test_text_after_the_brief_cannot_close_its_data_mark() -> None:

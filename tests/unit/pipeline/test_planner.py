@@ -159,6 +159,13 @@ async def test_a_plan_without_examples_is_asked_once_for_some() -> None:
     assert proposed.found == PlanExamples()
 
 
+async def test_tests_that_a_plan_without_examples_calls_outdated_are_kept() -> None:
+    bare = act(("plan", json.dumps({"summary": "x", "outdated": [{"test": "t.py::test", "because": "It is wrong."}]})))
+    proposed, _ = await made_by(bare, bare)
+    assert [one.test for one in proposed.found.outdated] == ["t.py::test"]
+    assert proposed.found.absent == "the plan has none."
+
+
 async def test_a_plan_written_as_text_is_taken_without_examples() -> None:
     text = json.dumps({"summary": "Divide exactly.", "candidate_files": ["half.py"], "hypotheses": ["//"]})
     proposed, _ = await made_by(say(text))

@@ -17,7 +17,7 @@ from app.core.verification import (
     TestCount,
     Verdict,
 )
-from app.verify.verdict import with_rest, with_verdict
+from app.verify.verdict import is_name_of, with_rest, with_verdict
 
 RANK: dict[Verdict, int] = {"broken": 0, "unproved": 1, "tested": 2, "proved": 3}
 OK = Execution(command="pytest", exit_code=0, seconds=1)
@@ -115,6 +115,58 @@ def test_a_test_that_the_plan_calls_outdated_may_change() -> None:
     outdated = OutdatedTest(test="t.py::test", because="It was wrong.")
     plan = PlanExamples(examples=(SHOWN, HIDDEN), outdated=(outdated,))
     assert verdict(facts(examples=plan, suite=changed))[0] == "proved"
+
+
+JAVA = ("org.acme.CsvTest::testEmpty", "src/test/java/org/acme/CsvTest.java")
+PYTEST = ("tests/test_csv.py::TestEmpty::test_row[a-1]", "tests/test_csv.py")
+GO = ("github.com/acme/csv::TestRows/empty_row", "rows_test.go")
+TITLE = ("test.js::rows have a header option", "test.js")
+CARGO = ("csv::tests::empty_row", "src/csv.rs")
+
+
+@pytest.mark.parametrize(
+    ("name", "test"),
+    [
+        ("testEmpty", JAVA),
+        ("testEmpty()", JAVA),
+        ("CsvTest.testEmpty", JAVA),
+        ("org.acme.CsvTest.testEmpty", JAVA),
+        ("CsvTest#testEmpty", JAVA),
+        ("src/test/java/org/acme/CsvTest.java::testEmpty", JAVA),
+        ("CsvTest.java: testEmpty", JAVA),
+        ("test_row", PYTEST),
+        ("tests/test_csv.py::TestEmpty::test_row", PYTEST),
+        ("tests.test_csv.TestEmpty.test_row", PYTEST),
+        ("tests/test_csv.py::TestEmpty::test_row[a-1]", PYTEST),
+        ("TestRows", GO),
+        ("TestRows/empty_row", GO),
+        ("rows_test.go: TestRows", GO),
+        ("have a header option", TITLE),
+        ("test.js > rows have a header option", TITLE),
+        ("src/csv.rs: tests::empty_row", CARGO),
+    ],
+)
+def test_a_plan_names_outdated_tests_in_its_own_words(name: str, test: tuple[str, str]) -> None:
+    assert is_name_of(name, *test)
+
+
+@pytest.mark.parametrize(
+    ("name", "test"),
+    [
+        ("testEmpty2", JAVA),
+        ("Empty", JAVA),
+        ("OtherTest.testEmpty", JAVA),
+        ("CsvTest.java", JAVA),
+        ("src/test/java/org/acme/CsvTest.java", JAVA),
+        ("tests/test_csv.py", PYTEST),
+        ("tests/test_tsv.py::TestEmpty::test_row", PYTEST),
+        ("TestRow", GO),
+        ("option", TITLE),
+        ("", JAVA),
+    ],
+)
+def test_names_of_other_tests_and_of_whole_files_excuse_nothing(name: str, test: tuple[str, str]) -> None:
+    assert not is_name_of(name, *test)
 
 
 def test_work_that_changes_no_behaviour_is_tested_by_the_suite() -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.core.examples import Because, Example, JudgedExample, PlanExamples, ProgramRun
+from app.core.examples import Because, Example, JudgedExample, OutdatedTest, PlanExamples, ProgramRun
 from app.verify.examples.checks import (
     is_hidden,
     is_quoted,
@@ -13,7 +13,9 @@ from app.verify.examples.checks import (
     refusal_of_text,
     refusal_on_base,
 )
+from app.verify.examples.judge import ExampleJudge
 from tests.support.memory_tree import MemoryTree
+from tests.support.no_sandboxes import unopened
 
 ISSUE = "`half(7)` prints 3, but I expect 3.5.\n\nIt should also work for `half_up(9)`, which does not exist yet."
 TREE = MemoryTree({"pkg/half.py": b"def half(x):\n    return x // 2\n", "README.md": b"Halves are **exact**.\n"})
@@ -128,3 +130,12 @@ def test_with_one_example_nothing_is_hidden() -> None:
     assert not any(each.hidden for each in mark_hidden(PlanExamples(examples=(one,)), (ISSUE,), "").examples)
     marked = mark_hidden(PlanExamples(examples=(two, one)), (ISSUE,), "").examples
     assert [each.hidden for each in marked] == [False, True]
+
+
+async def test_a_test_is_outdated_only_by_words_of_the_issue() -> None:
+    said = OutdatedTest(test="test_half", because="I expect 3.5")
+    unsaid = OutdatedTest(test="test_third", because="It is plainly wrong.")
+    found, answer = await ExampleJudge(unopened(), ISSUE).freeze((), (said, unsaid))
+    assert found.outdated == (said,)
+    assert found.refused == ("outdated test test_third: the words of `because` were not found in the issue",)
+    assert answer == "test_third: not taken as outdated: the words of `because` were not found in the issue."
