@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from html import escape
 
-from app.core.text import one_line, plain
+from app.core.text import clip, one_line, plain
 
 _LEADING = "([{<\"'*~>\u201c\u2018\u00ab"
 _TRAILING = ")]}>\"'*~.,;:!?\u2026\u201d\u2019\u00bb"
@@ -72,6 +72,11 @@ def cell(text: str) -> str:
 def code_cell(text: str) -> str:
     """A code span in a table's cell."""
     return code_span(text).replace("|", "\\|")
+
+
+def lines_cell(text: str, most: int) -> str:
+    """The lines of an output as code spans below each other; `most` are its characters in all."""
+    return "<br>".join(code_cell(line) for line in clip(text, most).splitlines() if line.strip())
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -33,6 +33,7 @@ from app.publish.markdown import (
     harmless_line,
     harmless_text,
     inline,
+    lines_cell,
     paragraphs,
     quoted,
     table,
@@ -123,9 +124,11 @@ _WORDS_OF_REST: Final = 86
 _LEFT_OUT = "The rest is left out, because the description would be too long; see the commit and its check."
 SKIP_CI = "[skip ci]"
 """Push and pull_request triggers respect it in the head commit; `pull_request_target` does not."""
-_LEVELS = (Caps(1_200, 20, 600), Caps(500, 8, 300), Caps(0, 5, 160), Caps(0, 2, 80))
+_LEVELS = (Caps(1_200, 20, 600), Caps(500, 8, 300), Caps(300, 5, 160), Caps(0, 5, 160), Caps(0, 2, 80))
 """Detail levels, each shorter than the one before, for a body that would be too long."""
 _LEAST = Caps(0, 1, 40)
+MAX_SUMMARY = 2_000
+"""Characters of what the agent says, in all."""
 
 NO_FIX: frozenset[TaskKind] = frozenset({"feature", "tests", "refactoring", "dependencies"})
 """Kinds of tasks whose titles already say what is done."""
@@ -214,7 +217,7 @@ def _body(facts: PullRequestContent, caps: Caps) -> str:
     words = min(MAX_SAID, MAX_WORDS - seen_words - _WORDS_OF_HEADING)
     summary = facts.result.summary.strip()
     seen = shortened(summary, words, MAX_SAID_LINES) if summary and words > 0 else ""
-    whole = details("All that the agent says", quoted(clip(summary, caps.text * 2))) if seen != summary else ""
+    whole = details("All that the agent says", quoted(clip(summary, MAX_SUMMARY))) if seen != summary else ""
     section = _section(_SUMMARY_TITLE, f"The agent says:\n\n{quoted(seen)}") if seen else ""
     parts = (opening_line(facts.task), verdict, *alerts, section, verification, whole, folded, next_step)
     return paragraphs(*parts, _footer(facts)) + "\n"
@@ -237,7 +240,7 @@ def _summary_of_runs(view: ResultView) -> str:
 def _before_and_after(shown: Sequence[Shown]) -> str:
     if not shown:
         return ""
-    rows = [[_program(each), code_cell(clip(each.before, 120)), code_cell(clip(each.after, 120))] for each in shown]
+    rows = [[_program(each), lines_cell(each.before, 120), lines_cell(each.after, 120)] for each in shown]
     return table(["Program", "Before", "After"], rows)
 
 
@@ -315,7 +318,8 @@ def banner(facts: PullRequestContent) -> str:
     if changes := facts.result.changes:
         added, deleted = (sum(getattr(stat, name) or 0 for stat in changes) for name in ("added", "deleted"))
         numbers.append(f"{count(len(changes), 'file')}, +{added:,} −{deleted:,} lines")  # noqa: RUF001
-    why = inline(shortened(view.reasons[0], 18, 1)) if view.reasons and view.verdict != "proved" else ""
+    limited = view.reasons and view.verdict != "proved" and facts.verification.expects_red
+    why = inline(shortened(view.reasons[0], 18, 1)) if limited else ""
     first = f"**{view.verdict.capitalize()}.** {view.sentence} {why}".rstrip()
     return alert(_ALERT[view.verdict], first, " · ".join([*view.numbers, *numbers]))
 

@@ -144,7 +144,8 @@ def meaning(facts: Verification) -> str:
         return "The reproduction fails without this change and passes with it, but that is not enough."
     if facts.verdict == "tested" and not facts.expects_red:
         return _TESTED["suite"]
-    if facts.verdict == "tested" and found is not None and found.ids and red_to_green(found):
+    hidden = any(one.hidden and one.turns for one in examples_of(facts))
+    if facts.verdict == "tested" and found is not None and found.ids and red_to_green(found) and not hidden:
         return _TESTED["guards" if found.without else "own"]
     return (_OF_OTHERS if facts.of_others else MEANING).get(facts.verdict, MEANING[facts.verdict])
 
@@ -167,7 +168,9 @@ def _numbers(facts: Verification) -> Iterator[str]:
         holding = sum(one.holds for one in examples)
         yield f"{holding:,} of {count(len(examples), 'example')} {'holds' if holding == 1 else 'hold'}"
     if suite and suite.base and suite.head and suite.base.count and suite.head.count:
-        yield f"passing tests {suite.base.count.passed:,} → {suite.head.count.passed:,}"
+        changed = sum(len(one.failing) for one in suite.changed_tests)
+        of_them = f", {changed:,} of them changed" if changed else ""
+        yield f"passing tests {suite.base.count.passed:,} → {suite.head.count.passed + changed:,}{of_them}"
         if suite.newly_failing:
             yield f"newly failing {len(suite.newly_failing):,}"
     if rest is not None and rest.state == "pending":

@@ -1,6 +1,7 @@
 """Renders what was run and found as Markdown: for the check run, the Action's summary and the folded part of a body."""
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from app.core.examples import JudgedExample, PlanExamples
@@ -20,6 +21,8 @@ class Caps(NamedTuple):
     text: int
 
 
+_EXAMPLES_SHARE: Final = 8
+"""How often the space of an output fits into that of all examples."""
 LEGEND: Final = details(
     "What the verdicts mean",
     "- **Proved:** a small program whose output was written down from the issue before the work, and that the agent "
@@ -82,12 +85,15 @@ def _side(side: RunSide) -> str:
 
 
 def _examples(view: ResultView, caps: Caps, *, of_others: bool) -> str:
-    """Every example whole, to be run again as copied."""
+    """The most telling examples, whole, to be run again as copied: as many as there is space for."""
     if not view.examples or not caps.output:
         return ""
     holding = sum(one.holds for one in view.examples)
-    whole = "\n\n".join(_whole(one, caps, of_others=of_others) for one in view.examples[: caps.items])
-    return details(f"{holding} of {count(len(view.examples), 'example')} hold", whole)
+    texts = [_whole(one, caps, of_others=of_others) for one in view.examples]
+    ends = accumulate(len(text) for text in texts)
+    fitting = max(1, sum(end <= caps.output * _EXAMPLES_SHARE for end in ends))
+    more = f"and {count(len(texts) - fitting, 'more example')}." if fitting < len(texts) else ""
+    return details(f"{holding} of {count(len(texts), 'example')} hold", paragraphs(*texts[:fitting], more))
 
 
 def _whole(one: JudgedExample, caps: Caps, *, of_others: bool) -> str:
@@ -104,7 +110,7 @@ def _whole(one: JudgedExample, caps: Caps, *, of_others: bool) -> str:
     return paragraphs(
         f"{state} **{inline(one.name)}.** {inline(clip(one.behaviour, caps.text))} ({who}; {code_span(one.run)})",
         because,
-        fenced(clip(one.whole_program, caps.output)),
+        fenced(one.whole_program),
         f"Expected:\n\n{fenced(clip(one.stdout.rstrip(), caps.output))}",
         ran,
     )

@@ -185,7 +185,7 @@ def _judged(facts: Facts, refusals: list[Refusal]) -> Verification:
     outcome: Verdict = found[0].at_most if found else "proved"
     reasons = [refusal.reason for refusal in found if outcome != "broken" or refusal.at_most == "broken"]
     if outcome != "broken":
-        reasons = [*_shown(facts), *reasons] if outcome in ("proved", "tested") else [*reasons, *_shown(facts)]
+        reasons += _shown(facts)
     return Verification(
         **facts_of(facts),
         verdict=outcome,

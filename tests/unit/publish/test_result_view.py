@@ -26,6 +26,7 @@ from app.publish.pull_request_text import (
     MAX_ALL,
     MAX_WORDS,
     PullRequestContent,
+    banner,
     pull_request_body,
     seen_at_once,
     shortened,
@@ -33,6 +34,7 @@ from app.publish.pull_request_text import (
 )
 from app.publish.result_view import view_of
 from app.publish.verification_text import Caps, verification_section
+from app.verify.verdict import with_verdict
 from tests.support.pull_requests import pull_request, suite, task, verification
 from tests.unit.publish.test_golden import MADE
 from tests.unit.publish.test_pull_request_text import hostile
@@ -278,3 +280,47 @@ def test_words_are_counted_as_they_are_seen() -> None:
 )
 def test_a_text_is_shortened_at_words(text: str, words: int, lines: int, expected: str) -> None:
     assert shortened(text, words, lines) == expected
+
+
+def judged(name: str, **changes: object) -> JudgedExample:
+    one = FACTS.examples.examples[0] if FACTS.examples else None
+    assert one is not None
+    runs = {
+        "base": (ProgramRun(stdout="one\ntwo\n"),),
+        "change": (ProgramRun(stdout="right\n"),),
+        "stdout": "right\n",
+        "disputed": "",
+    }
+    return one.model_copy(update={"name": name, "program": f"print({name!r})\n" * 9, **runs, **changes})
+
+
+def test_a_box_says_first_what_kept_the_change_from_being_proved() -> None:
+    hidden = judged("2", hidden=True)
+    found = suite().model_copy(
+        update={"changed_tests": (ExistingTestChange(path="test_a.py", failing=("test_a.py::test", "test_a.py::b")),)}
+    )
+    facts = verification(examples=PlanExamples(examples=(judged("1"), hidden)), suite=found, review=Review(nothing="-"))
+    box = banner(pull_request(verification=with_verdict(facts)))
+    assert "no hidden example proves it" not in box
+    assert "missing. The change also changes what existing tests check" in box
+    assert ", 2 of them changed" in box
+
+
+def test_a_table_shows_the_lines_of_an_output_below_each_other() -> None:
+    facts = verification(examples=PlanExamples(examples=(judged("1"),)))
+    body = pull_request_body(pull_request(verification=facts))
+    assert "| `one`<br>`two` | `right` |" in body
+
+
+def test_a_long_body_has_whole_programs_and_says_how_many_more_there_are() -> None:
+    examples = tuple(judged(str(number)) for number in range(20))
+    section = verification_section(verification(examples=PlanExamples(examples=examples)), "b", "h", Caps(300, 5, 160))
+    whole = sum(one.program in section for one in examples)
+    assert 0 < whole < 20
+    assert f"and {20 - whole} more examples." in section
+
+
+def test_all_that_the_agent_says_is_all() -> None:
+    said_last = "And this is the end of it."
+    summary = f"{'A sentence of the agent. ' * 40}{said_last}"
+    assert said_last in pull_request_body(pull_request(summary=summary))
