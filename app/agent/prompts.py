@@ -206,7 +206,7 @@ def render_examples(found: PlanExamples | None) -> str:
     parts = []
     if shown is not None:
         today = next((run for run in shown.base if not run.printed(shown)), None)
-        printed = f"Today it prints:\n{today.stdout.rstrip() or today.stderr[-400:]}" if today is not None else ""
+        printed = f"Today it prints:\n{today.stdout.rstrip() or today.error[:400]}" if today is not None else ""
         parts.append("\n".join(filter(None, (f"{shown.name}. {shown.behaviour}", _program(shown), printed))))
     others = [f"{one.name}. {one.behaviour}" for one in found.examples if one is not shown]
     if others:

@@ -1,5 +1,6 @@
 """Examples: small programs and the text that each must print, run outside the process of their judge."""
 
+import re
 from typing import Final, Literal, get_args
 
 from app.core.record import Record
@@ -9,6 +10,13 @@ RUNS: Final[tuple[Run, ...]] = get_args(Run)
 """By the interpreter or compiler of the language, by a shell, or in a test runner as the host."""
 MAX_STDOUT: Final = 4_000
 """Characters that an example may print, and that are kept of a run."""
+
+
+_ERROR = re.compile(
+    r"panic: |fatal error: |thread '.*' panicked at|Exception in thread |Caused by: |PHP \w+ error: "
+    r"|.+:in [`'].*\([\w:]+\)$|error(\[\w+\])?: (?!aborting)|[\w.$:]*(Error|Exception)\b"
+)
+"""How Go, Rust, Java, PHP, Ruby, compilers and JavaScript begin the line that names an error. Python's is the last."""
 
 
 class SourceText(Record):
@@ -73,6 +81,15 @@ class ProgramRun(Record):
     seconds: float = 0.0
     timed_out: bool = False
     problem: str = ""
+
+    @property
+    def error(self) -> str:
+        """The line of `stderr` that names the last error, in the words of its language; else its last line."""
+        lines = self.stderr.strip().splitlines() or [""]
+        if not any(line.startswith("Traceback (") for line in lines):
+            lines = next((lines[at:] for at in reversed(range(len(lines))) if _ERROR.match(lines[at])), lines[-1:])
+            return " ".join(lines[: 2 if lines[0].endswith(":") else 1]).strip()  # Rust's message is below
+        return lines[-1].strip()
 
     def printed(self, example: Example) -> bool:
         """True if it printed exactly what the example says and ended with its exit code."""

@@ -207,8 +207,7 @@ def printed_text(runs: Sequence[ProgramRun]) -> str:
     if run.timed_out:
         return f"did not end within {run.seconds:.0f} s"
     text = run.stdout.rstrip()
-    last = run.stderr.rstrip().rpartition("\n")[2]
-    return text if text or not run.exit_code else f"{last or 'nothing'} (exit code {run.exit_code})"
+    return text if text or not run.exit_code else f"{run.error or 'nothing'} (exit code {run.exit_code})"
 
 
 def _last_line(execution: Execution, ended: FailureReason) -> str:

@@ -134,7 +134,8 @@ def did(runs: Sequence[ProgramRun], example: Example) -> str:
 
 
 def last_lines(run: ProgramRun, characters: int = 400) -> str:
-    return (run.stderr.strip() or run.stdout.strip() or f"exit code {run.exit_code}")[-characters:]
+    end = (run.stderr.strip() or run.stdout.strip() or f"exit code {run.exit_code}")[-characters:]
+    return end if run.error in end else f"{run.error[:characters]} … {end}"
 
 
 def is_quoted(example: Example, issue: str, tree: Tree) -> bool:

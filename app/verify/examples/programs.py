@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from app.core.examples import MAX_STDOUT, Example, ProgramRun
 from app.core.patch import LINK, Tree
-from app.core.text import plain
+from app.core.text import head_and_tail, plain
 from app.sandbox.base import CompletedCommand, Sandbox
 from app.verify.examples.executors import EXECUTORS
 from app.verify.examples.launch import Launch, Project
@@ -216,8 +216,11 @@ class Programs:
         )
 
     async def _end_of(self, output: bytes) -> str:
-        text = plain((await as_inside(self._sandbox, output[-2 * KEPT_ERR :])).decode(errors="replace"))
-        return text.strip()[-KEPT_ERR:]
+        """Its beginning, too: there Go, Java and Node say what went wrong."""
+        if len(output) > 4 * KEPT_ERR:
+            output = output[: 2 * KEPT_ERR] + b"\n" + output[-2 * KEPT_ERR :]
+        text = plain((await as_inside(self._sandbox, output)).decode(errors="replace"))
+        return head_and_tail(text.strip(), KEPT_ERR)
 
     async def _listing(self) -> dict[str, str]:
         """Kind, size and time of everything in the tree and at home but caches, by path."""

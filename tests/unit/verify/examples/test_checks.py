@@ -139,3 +139,31 @@ async def test_a_test_is_outdated_only_by_words_of_the_issue() -> None:
     assert found.outdated == (said,)
     assert found.refused == ("outdated test test_third: the words of `because` were not found in the issue",)
     assert answer == "test_third: not taken as outdated: the words of `because` were not found in the issue."
+
+
+@pytest.mark.parametrize(
+    ("stderr", "error"),
+    [
+        ("panic: boom\n\ngoroutine 1 [running]:\nmain.main()\n\t/w/main.go:15 +0xdb", "panic: boom"),
+        ("Traceback (most recent call last):\n  File 'p.py', line 1\nValueError: no", "ValueError: no"),
+        (
+            "Traceback (most recent call last):\nKeyError: 1\n\nDuring handling of it:\n\nmy.Stop: two",
+            "my.Stop: two",
+        ),
+        (
+            "/w/a.js:3\n  throw x\n\nTypeError: x is no function\n    at /w/a.js:3\n\nNode.js v20",
+            "TypeError: x is no function",
+        ),
+        ('Exception in thread "main" a.B: no\n\tat a.C(C.java:1)', 'Exception in thread "main" a.B: no'),
+        (
+            "thread 'main' panicked at src/x.rs:3:5:\nthe len is 1\nnote: run with",
+            "thread 'main' panicked at src/x.rs:3:5: the len is 1",
+        ),
+        ("a.rb:2:in `x': boom (RuntimeError)\n\tfrom a.rb:4:in `<main>'", "a.rb:2:in `x': boom (RuntimeError)"),
+        ("error[E0425]: no `x`\n --> a.rs:2:3\n\nerror: aborting due to 1 previous error", "error[E0425]: no `x`"),
+        ("usage: tool FILE\ntool: no such file", "tool: no such file"),
+        ("", ""),
+    ],
+)
+def test_a_failure_is_told_by_the_line_that_names_it(stderr: str, error: str) -> None:
+    assert ProgramRun(stderr=stderr).error == error
