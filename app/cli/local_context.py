@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from app.config.repository import RepoConfig
 from app.config.settings import Settings
+from app.config.signing import SigningKey
 from app.core.clock import utc_now
 from app.core.errors import OutputError
 from app.core.failpoints import failpoint
@@ -171,8 +172,11 @@ class BranchPublisher(ChangePublisher):
     async def publish(self, patch: Patch, summary: str) -> PublishedChange:
         """One commit by plumbing and a new branch that holds it."""
         job, mirror = self.inputs.job, self.inputs.mirror
-        message = commit_message(job.task, self.publishable_summary(patch, summary))
+        signed_off_by = BOT if self.inputs.config.signoff else None
+        message = commit_message(job.task, self.publishable_summary(patch, summary), signed_off_by=signed_off_by)
         commit = await asyncio.to_thread(mirror.commit, patch, message=message, author=BOT, date=job.created_at)
+        if (key := SigningKey.of(self.inputs.settings.environment)) is not None:
+            commit = await asyncio.to_thread(mirror.sign, commit, key)
         failpoint("publish.committed")
         branch = await self._forge.ensure_branch(job.branch, commit)
         failpoint("publish.delivered")

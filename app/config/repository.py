@@ -262,6 +262,15 @@ class RepoConfig(StrictRecord):
         description="The branch to start from and to open pull requests against, instead of the default branch;"
         ' or a mapping of `default`, "label:NAME" and "milestone:NAME" to branches.',
     )
+    signoff: bool = Field(
+        default=False,
+        description="End commit messages with `Signed-off-by` and the author, as DCO checks ask.",
+    )
+    sign: bool = Field(
+        default=False,
+        description="Have GitHub sign the commits, for rulesets that require signatures; not needed if the operator"
+        " has a signing key.",
+    )
     labels: Labels = Field(default=(), description="Labels for the pull request.")
     reviewers: Reviewers = Field(
         default=(),

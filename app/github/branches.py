@@ -5,11 +5,13 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from time import monotonic
 
+from app.config.signing import SigningKey
 from app.github.base import ForgeError, NeedsHumanAction, RateLimited, TemporaryFailure
 from app.github.calls import GIT_FETCH, GIT_PUSH, Call
 from app.github.reader import RepositoryReader
 from app.github.refusals import git_failure
 from app.github.repository_api import RepositoryApi
+from app.github.signing import create_signed_commit
 from app.repo.git_command import QUICK_TIMEOUT, check_branch
 from app.repo.git_format import free_name
 from app.repo.git_store import GitError, GitStore
@@ -71,6 +73,27 @@ class BranchesApi:
                     hint="Repeat the command to start from the current branch.",
                 )
         return name
+
+    async def signed(self, commit: str, key: SigningKey | None) -> str:
+        """The same commit with a signature: by the operator's key, or else by GitHub. Always the same one.
+
+        Raises NeedsHumanAction if it cannot be signed.
+        """
+        try:
+            if key is not None:
+                return await asyncio.to_thread(self.store.sign, commit, key)
+            known = await asyncio.to_thread(self.store.signed, commit)
+            if known is not None:
+                return known
+            made = await create_signed_commit(self._api, self.store, commit)
+            async with self._remote(GIT_FETCH) as remote:
+                await asyncio.to_thread(fetch, self.store, remote, made, cut=False)
+            await asyncio.to_thread(self.store.keep_signed, commit, made)
+        except GitError as error:
+            raise NeedsHumanAction(
+                f"The commit could not be signed: {error}", hint="Check AGENT_FIX_SIGNING_KEY, and that git can use it."
+            ) from error
+        return made
 
     async def remove(self, name: str, commit: str) -> None:
         """Delete a branch if it still holds this commit."""

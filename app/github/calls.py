@@ -338,6 +338,9 @@ UPDATE_CHECK_RUN = _repo(
 )
 
 GIT_FETCH = Call("GIT", "fetch", Purpose.FETCH, {"contents": "read"})
+CREATE_BLOB = _repo("POST", "/git/blobs", Purpose.PUSH, contents="write")
+CREATE_TREE = _repo("POST", "/git/trees", Purpose.PUSH, contents="write")
+CREATE_COMMIT = _repo("POST", "/git/commits", Purpose.PUSH, contents="write")
 GIT_PUSH = Call("GIT", "push", Purpose.PUSH, {"contents": "write"})
 
 GET_RUN = _repo("GET", "/actions/runs/{run_id}", Purpose.READ_RUN, actions="read")

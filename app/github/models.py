@@ -383,6 +383,17 @@ class ReferenceResponse(GitHubModel):
     commit: str = Field(validation_alias=AliasPath("object", "sha"))
 
 
+class CreatedObject(GitHubModel):
+    """A blob or tree."""
+
+    id: str = Field(validation_alias="sha")
+
+
+class CreatedCommit(CreatedObject):
+    verified: bool = Field(default=False, validation_alias=AliasPath("verification", "verified"))
+    reason: TextOrNull = Field(default="", validation_alias=AliasPath("verification", "reason"))
+
+
 class ComparisonResponse(GitHubModel):
     merge_base: str = Field(validation_alias=AliasPath("merge_base_commit", "sha"))
 

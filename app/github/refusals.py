@@ -58,6 +58,7 @@ TEAM_HINT: Final = (
     "Only an App with the organisation permission “Members: read” can ask a team for a review; a workflow's own token "
     "never has it."
 )
+_SIGN: Final = "Set `sign: true` in .github/agent-fix.yml, or sign with AGENT_FIX_SIGNING_KEY."
 _EXEMPT: Final = "Exclude the branches below `agent-fix/` from that rule, or let the App bypass it."
 _FOR_NOW: Final = (
     "submitted too quickly"  # of pull requests, issues and comments, for minutes up to an hour: cli/cli#4801
@@ -133,7 +134,12 @@ RULES: Final = (
     FailureRule("RATE_LIMIT RATE_LIMITED", "", RateLimited),
     FailureRule("FORBIDDEN INSUFFICIENT_SCOPES NOT_FOUND", "", NoAccess, _INSTALL),
     FailureRule("SERVICE_UNAVAILABLE INTERNAL STALE_DATA", "", TemporaryFailure),
-    FailureRule("push", "verified signatures", NeedsHumanAction, f"agent-fix does not sign its commits. {_EXEMPT}"),
+    FailureRule(
+        "push",
+        "verified signatures",
+        NeedsHumanAction,
+        f"{_SIGN} {_EXEMPT}",
+    ),
     FailureRule(
         "push",
         "push protection|cannot contain secrets|GH009",

@@ -38,7 +38,8 @@ READS: Final = {
 BLOCKING_RULES: Final = {
     "creation": "nobody may create this branch",
     "update": "nobody may push to this branch",
-    "required_signatures": "commits must be signed, and agent-fix does not sign them",
+    "required_signatures": f"commits must be signed; `sign: true` in {SOURCE} lets GitHub sign them for an App, or the "
+    "operator sets AGENT_FIX_SIGNING_KEY",
     "pull_request": "changes need a pull request, so a pull request's own branch cannot be pushed",
     "required_status_checks": "checks must pass before a push",
     "required_deployments": "deployments must succeed before a push",
@@ -77,9 +78,11 @@ class OwnPush(NamedTuple):
 
     branch: str
     email: str
+    signed: bool = False
+    signed_off: bool = False
 
 
-async def examine_app(app: AppConnection, owner: str, name: str, label: str) -> list[Check]:
+async def examine_app(app: AppConnection, owner: str, name: str, label: str, *, signs: bool = False) -> list[Check]:
     """The findings about the App in this repository; ends early if the App has no access."""
     registration, place = AppRegistration(app), f"{owner}/{name}"
     identity = await _answer_or_refusal(registration.identity())
@@ -107,10 +110,12 @@ async def examine_app(app: AppConnection, owner: str, name: str, label: str) -> 
         ]
     repository = parsed(models.Repository, response)
     api = RepositoryApi(app, installation.id, RepositoryId(repository.id, repository.owner, repository.name))
-    return found + await _RepositoryDoctor(api, repository, installation.permissions, label).lines()
+    return found + await _RepositoryDoctor(api, repository, installation.permissions, label, signs=signs).lines()
 
 
-async def examine_token(connection: TokenConnection, owner: str, name: str, label: str) -> list[Check]:
+async def examine_token(
+    connection: TokenConnection, owner: str, name: str, label: str, *, signs: bool = False
+) -> list[Check]:
     """The findings about a given token."""
     api = RepositoryApi(connection, GIVEN, RepositoryId(0, owner, name))
     response = await _answer_or_refusal(
@@ -128,25 +133,29 @@ async def examine_token(connection: TokenConnection, owner: str, name: str, labe
         Check("token", "ok", f"It is {login}'s."),
         check_token_permissions(repository, login, scopes, reads, wanted),
     ]
-    return found + await _RepositoryDoctor(api, repository, None, label).lines()
+    return found + await _RepositoryDoctor(api, repository, None, label, signs=signs).lines()
 
 
 class _RepositoryDoctor:
-    """The checks that an App and a token share. `held` are the App's permissions; None for a token."""
+    """The checks that an App and a token share. `held` are the App's permissions; None for a token.
+
+    `signs` is True if the operator has a signing key."""
 
     def __init__(
-        self, api: RepositoryApi, repository: models.Repository, held: dict[str, str] | None, label: str
+        self, api: RepositoryApi, repository: models.Repository, held: dict[str, str] | None, label: str, *, signs: bool
     ) -> None:
         self._api = api
         self._repository = repository
         self._held = held
         self._label = label
+        self._signs = signs
         self._page = f"{api.app.host.server_url.rstrip('/')}/{api.repository.owner}/{api.repository.name}"
 
     async def lines(self) -> list[Check]:
         main, us = self._repository.default_branch, await find_bot_account(self._api)
         config, check = await self._configuration()
-        pushed = OwnPush(config.branch_for(slug="example", number=1), us.person.email)
+        signed = config.sign or self._signs
+        pushed = OwnPush(config.branch_for(slug="example", number=1), us.person.email, signed, config.signoff)
         branch = await _answer_or_refusal(self._api.find(models.Branch, calls.GET_BRANCH, main))
         enterprise = self._api.app.host.is_enterprise_server
         return [
@@ -155,7 +164,7 @@ class _RepositoryDoctor:
             check_label(self._label, await self._has_label()),
             check_drafts(await self._has_drafts()),
             await self._rulesets(pushed),
-            await self._protections(pushed.branch),
+            await self._protections(pushed),
             check_default_branch(main, branch, await self._rules(main)),
             await self._actions(),
             check_approval(us.login, enterprise_server=enterprise),
@@ -194,7 +203,7 @@ class _RepositoryDoctor:
         found = await _answer_or_refusal(self._api.read(models.Ruleset, calls.GET_RULESET, ruleset))
         return isinstance(found, models.Ruleset) and found.current_user_can_bypass in {"always", "exempt"}
 
-    async def _protections(self, branch: str) -> Check:
+    async def _protections(self, pushed: OwnPush) -> Check:
         rules: Sequence[Protection] | Refused = Refused("")
         if self._may_see("administration"):
             found = await _answer_or_refusal(
@@ -202,7 +211,7 @@ class _RepositoryDoctor:
             )
             rules = list(filter(None, found.rules or ())) if isinstance(found, ProtectionsAnswer) else found
         page, complete = f"{self._page}/settings/branches", self._repository.permissions.admin
-        return check_branch_protections(branch, rules, complete=complete or self._held is not None, page=page)
+        return check_branch_protections(pushed, rules, complete=complete or self._held is not None, page=page)
 
     async def _actions(self) -> Check:
         repository: models.WorkflowPermissions | Refused = Refused("")
@@ -489,8 +498,11 @@ def check_branch_rules(
     return Check("rulesets", "ok", f"No ruleset forbids a push to {pushed.branch}.{limits}")
 
 
-def check_branch_protections(branch: str, rules: Sequence[Protection] | Refused, *, complete: bool, page: str) -> Check:
+def check_branch_protections(
+    pushed: OwnPush, rules: Sequence[Protection] | Refused, *, complete: bool, page: str
+) -> Check:
     """Whether classic branch protection allows a push. Only an administrator sees the `complete` list."""
+    branch = pushed.branch
     if isinstance(rules, Refused):
         if rules.is_about_the_plan:
             return Check("branch protection", "ok", "This repository's plan has none.")
@@ -498,22 +510,22 @@ def check_branch_protections(branch: str, rules: Sequence[Protection] | Refused,
         hint = f"Look for a rule such as `{branch.partition('/')[0]}/**` or `**/*` at {page}"
         return Check("branch protection", "cannot tell", detail, hint)
     matching = [rule for rule in rules if _matches(rule.pattern, branch)]
-    if forbidden := [f"{rule.pattern}: {reason}" for rule in matching for reason in _forbidden(rule)]:
+    if forbidden := [f"{rule.pattern}: {reason}" for rule in matching for reason in _forbidden(rule, pushed)]:
         repair = f"Narrow the pattern, or let agent-fix bypass it: {page}"
         return Check("branch protection", "not ok", f"{'; '.join(forbidden)}.", repair)
     if not complete and not rules:
-        return check_branch_protections(branch, Refused(""), complete=False, page=page)
+        return check_branch_protections(pushed, Refused(""), complete=False, page=page)
     limits = (
         " But `/agent rebase` cannot push its merge." if any(rule.requires_linear_history for rule in matching) else ""
     )
     return Check("branch protection", "ok", f"No rule forbids a push to {branch}.{limits}")
 
 
-def _forbidden(rule: Protection) -> list[str]:
+def _forbidden(rule: Protection, pushed: OwnPush) -> list[str]:
     reasons = {
         "only some people and Apps may push; agent-fix must be one of them": rule.restricts_pushes,
         "nobody may create such a branch": rule.blocks_creations and not rule.restricts_pushes,
-        BLOCKING_RULES["required_signatures"]: rule.requires_commit_signatures,
+        BLOCKING_RULES["required_signatures"]: rule.requires_commit_signatures and not pushed.signed,
         BLOCKING_RULES["pull_request"]: rule.requires_approving_reviews,
         BLOCKING_RULES["required_status_checks"]: rule.requires_status_checks,
         "the branch is locked": rule.lock_branch,
@@ -523,6 +535,8 @@ def _forbidden(rule: Protection) -> list[str]:
 
 def _refusal(rule: models.BranchRule, pushed: OwnPush) -> str:
     """Why a rule refuses all our pushes; empty if it does not."""
+    if rule.type == "required_signatures" and pushed.signed:
+        return ""
     if rule.type in BLOCKING_RULES:
         return BLOCKING_RULES[rule.type]
     text = _subject_of(rule, pushed)
@@ -571,10 +585,12 @@ def _unclear(rule: models.BranchRule, pushed: OwnPush) -> str:
     if text := _subject_of(rule, pushed):
         return "" if _fits(rule, text) else f"does {text} fit {_pattern(rule)}?"
     if rule.type == "commit_message_pattern":
-        return f"commit messages must match {_pattern(rule)}"
+        if "signed-off-by" in (pattern := _pattern(rule)).lower():
+            return "" if pushed.signed_off else f"commit messages must match {pattern}: set `signoff: true` in {SOURCE}"
+        return f"commit messages must match {pattern}"
     if rule.type in RULES_ABOUT_FILES:
         return f"a rule about files ({_readable(rule.type)}) may refuse a change"
-    known = rule.type in LIMITING_RULES or rule.type in HARMLESS_RULES
+    known = rule.type in LIMITING_RULES or rule.type in {*HARMLESS_RULES, "required_signatures"}
     return "" if known else f"agent-fix does not know this rule ({_readable(rule.type)})"
 
 

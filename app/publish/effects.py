@@ -57,6 +57,8 @@ class OpenDraftPullRequest(StrictRecord):
     body: Body
     replaces: tuple[str, ...] = ()
     """Empty commits of ours that the branch may hold instead. Set only by the publisher, which made them."""
+    signed: str = ""
+    """The verified commit as it was signed. Set only by the publisher."""
     draft: str = ""
     """The branch of the early draft: the commit goes there or nowhere. Set only by the publisher."""
     onto: str = ""
@@ -98,6 +100,8 @@ class PushCommits(StrictRecord):
     commit: str
     recipe: CommitRecipe
     expected: str
+    signed: str = ""
+    """As in OpenDraftPullRequest."""
     base: str = ""
     """The pull request's base branch. Set by the publisher."""
     onto: str = ""
@@ -226,6 +230,8 @@ class Receipt(Record):
     branch: str = ""
     onto: str = ""
     """The commit of the base branch that was merged in first; empty if none was."""
+    signed: str = ""
+    """The id of the verified commit once it was signed; empty if it was not."""
 
 
 EffectState = Literal["wanted", "claimed", "done", "failed", "withdrawn"]

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from pydantic import ValidationError
 
 from app.config.repository import NO_DEFAULTS, SOURCE, OperatorDefaults, RepoConfig, parse_config
+from app.config.signing import SigningKey
 from app.config.value_rules import BRANCH
 from app.core.errors import AgentFixError, ConfigError, ExitCode
 from app.core.failpoints import failpoint
@@ -333,6 +334,10 @@ def merge_note(base_ref: str, onto: str, verified: str) -> str:
     )
 
 
+def signed_note(commit: str, verified: str) -> str:
+    return f"The published commit {commit} has the same files as the verified one, {verified}, and a signature."
+
+
 def _message(request: PublishRequest) -> str:
     subject = f"Merge branch '{request.where.job_context.base_ref}' into {request.effect.branch}"
     why = "A workflow changed there after this branch began, and GitHub refuses a branch without that change."
@@ -365,6 +370,7 @@ class PublishPolicy:
     outbox: Outbox
     allowed_apps: frozenset[int] = frozenset()
     operator: OperatorDefaults = NO_DEFAULTS
+    signing_key: SigningKey | None = None
 
     async def check(self, claim: EffectClaim, forge: PolicyTarget) -> Effect:
         """The effect to carry out. Raises PublishRefused, SecretFound or ForgeError."""
@@ -402,12 +408,28 @@ class PublishPolicy:
             effect = await self._with_base(request, forge)
         tree = forge.branches.store.tree(request.patch.base)
         _raise(await asyncio.to_thread(change_refusal, request, CandidatePatch(tree, request.patch), now.config))
+        effect = effect.model_copy(update=await self._signature(effect, request.effect.commit, where, forge.branches))
         if isinstance(effect, PushCommits):
             return effect.model_copy(update={"base": where.job_context.base_ref})
         effect = await asyncio.to_thread(with_template, effect, tree, where)
         commits = await asyncio.to_thread(early_commits, forge.branches.store, self.job_queries, where)
         branch = draft.receipt.branch if draft is not None and draft.receipt is not None else ""
-        return effect.model_copy(update={"replaces": commits, "draft": branch})
+        pushed = tuple([await asyncio.to_thread(forge.branches.store.as_pushed, each) for each in commits])
+        return effect.model_copy(update={"replaces": pushed, "draft": branch})
+
+    async def _signature(
+        self, effect: OpenDraftPullRequest | PushCommits, verified: str, where: JobWithContext, branches: BranchesApi
+    ) -> dict[str, str]:
+        """What changes in the effect if commits are signed: the commit, and the texts that name it."""
+        if self.signing_key is None and not where.job_context.config.sign:
+            return {}
+        signed = await branches.signed(verified, self.signing_key)
+        commit = signed if effect.commit == verified else await branches.signed(effect.commit, self.signing_key)
+        failpoint("commit.signed")
+        update = {"commit": commit, "signed": signed}
+        if isinstance(effect, OpenDraftPullRequest):
+            update["body"] = effect.body.replace(verified, signed).replace(verified[:10], signed[:10])
+        return update
 
     async def _with_base(self, request: PublishRequest, forge: PolicyTarget) -> OpenDraftPullRequest | PushCommits:
         """The same effect for a merge of the verified commit with `onto`, a commit of the base branch."""
@@ -438,7 +460,9 @@ class PublishPolicy:
         _raise(live_refusal(request, await self._ask(request, forge.reads)))
         await _fetch_missing(forge.branches, job.task.base)
         commit, *former = await asyncio.to_thread(early_commits, forge.branches.store, self.job_queries, where)
-        return opening.model_copy(update={"commit": commit, "replaces": tuple(former)})
+        former = [await asyncio.to_thread(forge.branches.store.as_pushed, each) for each in former]
+        opening = opening.model_copy(update={"commit": commit, "replaces": tuple(former)})
+        return opening.model_copy(update=await self._signature(opening, commit, where, forge.branches))
 
     async def _draft_status(
         self, effect: UpdateDraftStatus, where: JobWithContext, forge: PolicyTarget
@@ -449,6 +473,7 @@ class PublishPolicy:
         if draft is None or not where.job_context.opens_early:
             raise PublishRefused("No draft was opened early.")
         commit, *_ = await asyncio.to_thread(early_commits, forge.branches.store, self.job_queries, where)
+        commit = await asyncio.to_thread(forge.branches.store.as_pushed, commit)
         branch = draft.receipt.branch if draft.receipt is not None else where.job.branch
         close = effect.close or (draft.receipt is None and where.row.final)
         return effect.model_copy(update={"branch": branch, "commit": commit, "close": close})

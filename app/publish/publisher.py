@@ -41,7 +41,7 @@ from app.publish.effects import (
 from app.publish.markdown import alert, code_span, inline, quoted
 from app.publish.notifications import Notifier
 from app.publish.outbox import EffectClaim, EffectStatus, Outbox, StaleEpoch
-from app.publish.policy import PublishRefused, merge_note
+from app.publish.policy import PublishRefused, merge_note, signed_note
 from app.publish.pull_request_text import PullRequestContent, follow_up_section, update_verdict
 from app.repo.git_store import GitStore
 
@@ -58,7 +58,7 @@ async def carry_out(forge: ForgeEffects, job: str, effect: Effect) -> Receipt:  
             return Receipt(url=await forge.update_draft_status(effect.branch, effect.commit, edit, close=effect.close))
         case PushCommits():
             branch = await forge.advance_branch(effect.branch, effect.commit, effect.expected)
-            return Receipt(url=forge.page, branch=branch, onto=effect.onto)
+            return Receipt(url=forge.page, branch=branch, onto=effect.onto, signed=effect.signed)
         case LabelAndRequestReview():
             return await _label_and_request(forge, effect)
         case AddFollowUpSection():
@@ -117,7 +117,7 @@ async def _open_pull_request(forge: ForgeEffects, effect: OpenDraftPullRequest) 
     except ForgeError as error:
         error.branch, error.compare = branch, forge.comparison(effect.base, branch)
         raise
-    return Receipt(url=url, branch=branch, onto=effect.onto)
+    return Receipt(url=url, branch=branch, onto=effect.onto, signed=effect.signed)
 
 
 F = TypeVar("F", bound=ForgeEffects)
@@ -346,9 +346,11 @@ class JobFinalizer:
             case "done":
                 result, receipt = JobResult.model_validate(each.row.result), branch.receipt or Receipt()
                 base_ref = each.job_context.base_ref
-                notes = (merge_note(base_ref, receipt.onto, result.commit),) if receipt.onto else ()
+                commit = receipt.signed or result.commit
+                notes = [merge_note(base_ref, receipt.onto, commit)] if receipt.onto else []
+                notes += [signed_note(commit, result.commit)] if receipt.signed else []
                 pushed = receipt.branch or result.branch or each.job.branch
-                update = {"url": receipt.url, "branch": pushed, "compare": "", "unpublished": False}
+                update = {"url": receipt.url, "branch": pushed, "commit": commit, "compare": "", "unpublished": False}
                 update["exit_status"] = "pr_updated" if isinstance(branch.effect, PushCommits) else "pr_opened"
                 return result.model_copy(update={**update, "notes": (*result.notes, *notes)})
             case "failed":

@@ -16,7 +16,7 @@ from app.core.model_usage import usd
 from app.core.patch import FileStat
 from app.core.plan import Plan
 from app.core.state_words import WORDS
-from app.core.task import OWN_REQUESTS, Task, TaskKind
+from app.core.task import OWN_REQUESTS, Person, Task, TaskKind
 from app.core.text import clip, count
 from app.core.verification import GateResult, Verdict, Verification
 from app.github.base import CHECK
@@ -144,15 +144,16 @@ def pull_request_title(task: Task, config: RepoConfig | None = None) -> str:
     return title if len(title) <= MAX_TITLE else f"{title[: MAX_TITLE - 1]}…"
 
 
-def commit_message(task: Task, summary: str = "", *, skip_ci: bool = False) -> str:
-    """Subject, the model's summary as plain text, the mark that stops CI, and a trailer for the requester."""
+def commit_message(task: Task, summary: str = "", *, skip_ci: bool = False, signed_off_by: Person | None = None) -> str:
+    """Subject, the model's summary as plain text, the mark that stops CI, and trailers for requester and author."""
     paragraphs = [_subject(task, MAX_SUBJECT)]
     if body := harmless_text(summary, 2_000):
         paragraphs.append(body)
     if skip_ci:
         paragraphs.append(SKIP_CI)
-    if person := task.requester:
-        paragraphs.append(f"Co-authored-by: {_ident(person.name)} <{_ident(person.email)}>")
+    trailers = (("Co-authored-by", task.requester), ("Signed-off-by", signed_off_by))
+    if lines := [f"{key}: {_ident(who.name)} <{_ident(who.email)}>" for key, who in trailers if who]:
+        paragraphs.append("\n".join(lines))
     return "\n\n".join(paragraphs) + "\n"
 
 

@@ -65,6 +65,28 @@ def log_ref(commit: str) -> str:
     return f"refs/agent-fix/log/{commit}"
 
 
+def signed_ref(commit: str) -> str:
+    """Our own ref to the signed commit that is published in the place of this one."""
+    return f"refs/agent-fix/signed/{commit}"
+
+
+class CommitParts(NamedTuple):
+    """A commit object, taken apart."""
+
+    tree: str
+    parents: tuple[str, ...]
+    author: bytes
+    """Name, address and time, as git stores them."""
+    message: bytes
+
+    @classmethod
+    def of(cls, commit: bytes) -> "CommitParts":
+        head, _, message = commit.partition(b"\n\n")
+        lines = head.split(b"\n")
+        author = next(line for line in lines if line.startswith(b"author "))
+        return cls(lines[0].removeprefix(b"tree ").decode("ascii"), tuple(parents_of(commit)), author[7:], message)
+
+
 def parents_of(commit: bytes) -> list[str]:
     """The parents that a commit object names, whether or not they are in the store."""
     head, _, _ = commit.partition(b"\n\n")

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
+from app.config.signing import SigningKey
 from app.core.errors import ExitCode, OutputError, RepositoryError
 from app.core.failpoints import failpoint
 from app.core.patch import FileChange, FileStat, Patch
@@ -35,6 +36,7 @@ from app.repo.git_command import (
 )
 from app.repo.git_format import (
     NULL_OID,
+    CommitParts,
     GitTree,
     base_ref,
     free_name,
@@ -46,6 +48,7 @@ from app.repo.git_format import (
     parse_stat,
     path_text,
     refused_changes,
+    signed_ref,
     unsafe_change,
 )
 
@@ -283,6 +286,41 @@ class GitStore:
     def parents(self, commit: str) -> list[str]:
         """The parents that a commit of the store names, whether or not they are in the store."""
         return parents_of(self._git("cat-file", "commit", _check_full_id(commit)))
+
+    def parts(self, commit: str) -> CommitParts:
+        """A commit of the store, taken apart."""
+        return CommitParts.of(self._git("cat-file", "commit", _check_full_id(commit)))
+
+    def signed(self, commit: str) -> str | None:
+        """The signed commit that was made for this one before."""
+        status, output, _ = self._git.attempt("rev-parse", "-q", "--verify", signed_ref(_check_full_id(commit)))
+        return output.decode("ascii").strip() if status == 0 else None
+
+    def as_pushed(self, commit: str) -> str:
+        """The id under which a commit of ours is published: the signed one's, if there is one."""
+        return self.signed(commit) or commit
+
+    def keep_signed(self, commit: str, signed: str) -> None:
+        """Remember it: a signature made again may differ. Raises GitError if the two do not hold the same files."""
+        if self.parts(commit).tree != self.parts(signed).tree:
+            raise GitError(f"{signed} does not have the files of {commit}")
+        self._git("update-ref", signed_ref(_check_full_id(commit)), signed)
+
+    def sign(self, commit: str, key: SigningKey) -> str:
+        """The same commit with a signature, on its signed parents; always the same one. Raises GitError."""
+        if (known := self.signed(commit)) is not None:
+            return known
+        parts = self.parts(commit)
+        name, _, rest = parts.author.decode().partition(" <")
+        email, _, when = rest.partition("> ")
+        fields = {"NAME": name, "EMAIL": email, "DATE": when}
+        env = {f"GIT_{role}_{field}": value for role in ("AUTHOR", "COMMITTER") for field, value in fields.items()}
+        parents = [word for parent in parts.parents for word in ("-p", self.as_pushed(parent))]
+        signing = Git(*key.options, f"--git-dir={self.path}")
+        made = signing("commit-tree", "-S", parts.tree, *parents, stdin=parts.message, env={**env, **key.variables})
+        signed = made.decode("ascii").strip()
+        self.keep_signed(commit, signed)
+        return signed
 
     def _mark_shallow(self, commit: str) -> None:
         """Record in git's own `shallow` file that the commits before this one are missing."""

@@ -69,11 +69,12 @@ class RemoteError(GitError):
     """The remote failed or refused; the text is git's message."""
 
 
-def fetch(store: GitStore, remote: Remote, commit: str, *, ref: str = "") -> None:
+def fetch(store: GitStore, remote: Remote, commit: str, *, ref: str = "", cut: bool = True) -> None:
     """Fetch one commit with its files, without its history; no request is made if the store has it.
 
     `ref` is a remote ref with that commit, such as `refs/pull/7/head`: it is used if the bare id is refused, as it may
-    be for a fork's head. Raises RemoteError if that ref has moved on to another commit.
+    be for a fork's head. Without `cut` the parents, which the store has, stay its parents. Raises RemoteError if that
+    ref has moved on to another commit.
     """
     if not is_full_id(commit):
         raise ValueError(f"{commit!r} is not a full commit id")
@@ -87,7 +88,8 @@ def fetch(store: GitStore, remote: Remote, commit: str, *, ref: str = "") -> Non
         if store.keeps(commit):
             return
         store.remove_leftovers(commit)
-        refused = _fetch(store, remote, "--depth=1", f"+{commit}:{base_ref(commit)}", held=held, timeout=LONG_TIMEOUT)
+        words = (*(("--depth=1",) if cut else ()), f"+{commit}:{base_ref(commit)}")
+        refused = _fetch(store, remote, *words, held=held, timeout=LONG_TIMEOUT)
         if refused and ref and _NOT_ON_REMOTE.search(refused):
             refused = _fetch_ref(store, remote, commit, ref, held)
     if refused:

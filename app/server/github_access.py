@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from app.config.settings import Settings
+from app.config.signing import SigningKey
 from app.config.workflow import TOKEN, github_token
 from app.core.checks import Check
 from app.core.errors import AgentFixError
@@ -37,14 +38,14 @@ async def connect(settings: Settings, owner: str, name: str, token: str) -> Asyn
 async def examine(settings: Settings, owner: str, name: str) -> list[Check]:
     """A token that is meant for agent-fix comes first, then the App, then a token of the environment."""
     host = GitHubHost.of(settings)
-    token = github_token(settings.environment)
+    token, signs = github_token(settings.environment), SigningKey.of(settings.environment) is not None
     if settings.app_id and settings.app_key and not settings.environment.get(TOKEN, "").strip():
         async with AppConnection(host, AppCredentials(settings.app_id, settings.private_key)) as app:
-            return await examine_app(app, owner, name, LABEL)
+            return await examine_app(app, owner, name, LABEL, signs=signs)
     if not token:
         raise AgentFixError(
             "There are no credentials for GitHub.",
             hint="Set AGENT_FIX_APP_ID and AGENT_FIX_PRIVATE_KEY, or a token as GITHUB_TOKEN.",
         )
     async with TokenConnection(host, token) as bearer:
-        return await examine_token(bearer, owner, name, LABEL)
+        return await examine_token(bearer, owner, name, LABEL, signs=signs)

@@ -199,9 +199,10 @@ class EffectPublisher(ChangePublisher):
     def _recipe(self, patch: str, summary: str) -> CommitRecipe:
         job, job_context = self.inputs.job, self._job_context
         manual = job_context.config.ci == "manual"
+        signed_off_by = job_context.author if job_context.config.signoff else None
         return CommitRecipe(
             patch=patch,
-            message=commit_message(job.task, summary, skip_ci=manual),
+            message=commit_message(job.task, summary, skip_ci=manual, signed_off_by=signed_off_by),
             author=job_context.author,
             date=job.created_at,
             parents=job_context.parents,

@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.agent.external.recipe import recipes
 from app.config.settings import Settings
+from app.config.signing import SigningKey
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Budget
 from app.core.processes import this_process
@@ -154,6 +155,7 @@ def build_publisher(
         server_context.outbox,
         allowed_apps=settings.allowed_apps,
         operator=settings.defaults,
+        signing_key=SigningKey.of(settings.environment),
     )
     return PublisherContext(
         server_context=server_context,

@@ -19,11 +19,13 @@ ENVIRONMENT: Mapping[str, str] = {
 }
 
 
-def git(repository: Path, *arguments: str, stdin: bytes = b"", check: bool = True) -> str:
+def git(
+    repository: Path, *arguments: str, stdin: bytes = b"", check: bool = True, env: Mapping[str, str] | None = None
+) -> str:
     """Execute git the ordinary way, as a user would; returns standard output without the last newline."""
     # A temporary directory may belong to another user than the one who tests.
     command = ["git", "-c", "safe.directory=*", "-C", str(repository), *arguments]
-    done = subprocess.run(command, input=stdin, capture_output=True, env=dict(ENVIRONMENT), check=False)
+    done = subprocess.run(command, input=stdin, capture_output=True, env={**ENVIRONMENT, **(env or {})}, check=False)
     assert done.returncode == 0 or not check, done.stderr.decode()
     return done.stdout.decode("utf-8", "surrogateescape").removesuffix("\n")
 

@@ -113,7 +113,7 @@ async def test_a_signed_commits_rule_is_a_clear_error(forge: GitHubForge, fake_g
     fake_github.repo.demand_signatures()
     with pytest.raises(NeedsHumanAction, match="GH013") as caught:
         await forge.ensure_branch(BRANCH, await commit(forge, fake_github, "half = 0.25\n"))
-    assert "does not sign" in caught.value.hint
+    assert "sign: true" in caught.value.hint
     assert "agent-fix/" in caught.value.hint
 
 

@@ -82,6 +82,12 @@ async def answers(fake_github: FakeGitHubSetup, pull: Issue) -> AsyncIterator[An
     yield await admin.rest.actions.async_get_github_actions_default_workflow_permissions_repository(*OWN)
     yield await api.repos.async_get_combined_status_for_ref(*OWN, head)
     yield await api.git.async_get_ref(*OWN, "heads/topic")
+    blob = await api.git.async_create_blob(*OWN, content="eA==", encoding="base64")
+    yield blob
+    entry: Any = {"path": "x", "mode": "100755", "type": "blob", "sha": blob.parsed_data.sha}
+    made = await api.git.async_create_tree(*OWN, base_tree=f"{head}^{{tree}}", tree=[entry])
+    yield made
+    yield await api.git.async_create_commit(*OWN, message="x", tree=made.parsed_data.sha, parents=[head])
     yield await api.git.async_list_matching_refs(*OWN, "heads/top")
     yield await api.search.async_issues_and_pull_requests(q="repo:ada/sample is:issue is:open")
     yield await api.issues.async_list_for_repo(*OWN)

@@ -194,7 +194,7 @@ RULE = (
     ("said", "kind", "hint"),
     [
         (f"{RULE} - GITHUB PUSH PROTECTION ————— Push cannot contain secrets", NeedsHumanAction, "secret"),
-        (f"{RULE} - Commits must have verified signatures.", NeedsHumanAction, "does not sign"),
+        (f"{RULE} - Commits must have verified signatures.", NeedsHumanAction, "sign: true"),
         (f"{RULE} - Changes must be made through the merge queue", NeedsHumanAction, "that rule"),
         ("pre-receive hook declined error: GH001: Large files detected.", NeedsHumanAction, "too large"),
         ("pre-receive hook declined error: GH007: Your push would publish a private email", NeedsHumanAction, "email"),

@@ -286,6 +286,25 @@ STATES: dict[str, tuple[Change, str, State, tuple[str, ...]]] = {
         "ok",
         (),
     ),
+    "commits that have to be signed": (
+        rule("required_signatures"),
+        "rulesets",
+        "not ok",
+        ("`sign: true` in .github/agent-fix.yml", "AGENT_FIX_SIGNING_KEY"),
+    ),
+    "commits that are signed": (many(rule("required_signatures"), config("sign: true\n")), "rulesets", "ok", ()),
+    "a sign-off that is missing": (
+        rule("commit_message_pattern", **pattern("contains", "Signed-off-by: ")),
+        "rulesets",
+        "cannot tell",
+        ("set `signoff: true` in .github/agent-fix.yml",),
+    ),
+    "a sign-off": (
+        many(rule("commit_message_pattern", **pattern("contains", "Signed-off-by: ")), config("signoff: true\n")),
+        "rulesets",
+        "ok",
+        (),
+    ),
     "messages that have to fit": (
         rule("commit_message_pattern", **pattern("starts_with", "issue")),
         "rulesets",

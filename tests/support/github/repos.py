@@ -73,6 +73,45 @@ def matching_refs(ask: Ask) -> Answer:
     return 200, [ref_view(name, tip) for name, tip in found.items()]
 
 
+@rest("POST", "/git/blobs")
+def create_blob(ask: Ask) -> Answer:
+    content = base64.b64decode(ask.body["content"])
+    return 201, shaped(models.ShortBlob, sha=git(ask.repo.path, "hash-object", "-w", "--stdin", stdin=content))
+
+
+@rest("POST", "/git/trees")
+def create_tree(ask: Ask) -> Answer:
+    """On a base tree; an entry has the text of a file, the id of a blob that is here, or none to delete it."""
+    index = {"GIT_INDEX_FILE": str(ask.repo.path / f"index-{ask.world.number()}")}
+    git(ask.repo.path, "read-tree", ask.body["base_tree"], env=index)
+    for entry in ask.body["tree"]:
+        oid = entry.get("sha")
+        if "content" in entry:
+            oid = git(ask.repo.path, "hash-object", "-w", "--stdin", stdin=entry["content"].encode())
+        elif oid is not None and git(ask.repo.path, "cat-file", "-t", oid, check=False) != "blob":
+            raise AccessDenied(422, "tree.sha is not a valid blob")
+        line = f"{entry['mode'] if oid else 0} {oid or '0' * 40}\t{entry['path']}\0"
+        git(ask.repo.path, "update-index", "-z", "--index-info", stdin=line.encode(), env=index)
+    return 201, shaped(models.GitTree, sha=git(ask.repo.path, "write-tree", env=index))
+
+
+@rest("POST", "/git/commits")
+def create_commit(ask: Ask) -> Answer:
+    """Signed only for an App or a workflow's own token, and only without author and committer (docs, "Signature
+    verification for bots")."""
+    body, user = ask.body, ask.token.user or ask.world.bot
+    signs = ask.repo.signs and user.type == "Bot" and not {"author", "committer", "signature"} & body.keys()
+    fields = {"NAME": user.login, "EMAIL": f"{user.id}+{user.login}@{ask.world.noreply}"}
+    env = {f"GIT_{role}_{name}": value for role in ("AUTHOR", "COMMITTER") for name, value in fields.items()}
+    options = ("-c", "gpg.format=ssh", "-c", f"user.signingKey={ask.repo.web_flow_key}") if signs else ()
+    parents = [word for parent in body["parents"] for word in ("-p", parent)]
+    words = (*options, "commit-tree", *(("-S",) if signs else ()), body["tree"], *parents)
+    commit = git(ask.repo.path, *words, stdin=body["message"].encode(), env=env)
+    reason = "valid" if signs else "unsigned"
+    verification = shaped(models.GitCommitPropVerification, verified=signs, reason=reason)
+    return 201, shaped(models.GitCommit, sha=commit, message=body["message"], verification=verification)
+
+
 @rest("GET", "/commits/{sha}")
 def get_commit(ask: Ask) -> Answer:
     return 200, commit_view(ask.repo, ask.params["sha"])

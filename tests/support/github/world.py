@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -38,7 +39,11 @@ while read old new ref; do
         echo "error: GH006: Protected branch update failed for $ref." >&2
         exit 1
     fi
-    if [ -e signed ]; then  # vercel/sandbox#169, gh-aw#29301: these very words
+    unsigned=
+    if [ -e signed ] && [ "$new" != {"0" * 40} ]; then
+        for commit in $(git rev-list "$new" --not --all); do git verify-commit "$commit" || unsigned=yes; done
+    fi
+    if [ -n "$unsigned" ]; then  # vercel/sandbox#169, gh-aw#29301: these very words
         echo "error: GH013: Repository rule violations found for $ref." >&2
         echo "- Commits must have verified signatures." >&2
         echo "  Found 1 violation:" >&2
@@ -46,6 +51,13 @@ while read old new ref; do
     fi
 done
 """
+
+
+def ssh_key(place: Path) -> str:
+    """A new SSH key without a passphrase at this place; returns its public part."""
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(place)]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    return place.with_name(f"{place.name}.pub").read_text().strip()
 
 
 @dataclass
@@ -193,6 +205,8 @@ class Repo:
     bypasses: dict[int, str] = field(default_factory=dict)
     """Rulesets that do not bind who asks, and how they may be bypassed."""
     protections: list[dict[str, Any]] = field(default_factory=list)
+    signs: bool = True
+    """Whether commits made by the API are signed: not on Enterprise Server."""
     actions_open_pulls: bool = False
     """A new repository's default: its workflows may not open pull requests with their own token."""
 
@@ -226,8 +240,23 @@ class Repo:
         (self.path / "protected").write_text(f"refs/heads/{branch}\n")
 
     def demand_signatures(self) -> None:
-        """A ruleset for all branches."""
+        """A ruleset for all branches; git itself checks the signatures, by the keys that are trusted here."""
         (self.path / "signed").touch()
+
+    def trust(self, public_key: str) -> None:
+        """Accept what this SSH key signs, as GitHub does for its own key and those of accounts."""
+        signers = self.path / "signers"
+        with signers.open("a") as file:
+            file.write(f"* {public_key}\n")
+        git(self.path, "config", "gpg.ssh.allowedSignersFile", str(signers))
+
+    @property
+    def web_flow_key(self) -> Path:
+        """The key that signs what is made by the API."""
+        key = self.path / "web-flow"
+        if not key.exists():
+            self.trust(ssh_key(key))
+        return key
 
     @property
     def pulls(self) -> list[Issue]:
@@ -313,6 +342,8 @@ class World:
         """Where the logs of workflow jobs lie."""
         self.attachments: dict[str, bytes] = {}
         """Images that people attached, by their UUID."""
+        self.noreply = "users.noreply.github.example"
+        """Where the addresses of accounts end, which GitHub writes into commits."""
         self.apps: dict[str, int] = {}
         """Other Apps, by slug."""
         self.hook = "https://agent-fix.example/webhook"

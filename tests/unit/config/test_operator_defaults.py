@@ -112,6 +112,8 @@ def test_a_wrong_variable_is_named_alone(tmp_path: Path, name: str, value: str, 
 VALUES = {
     "model": ("a/b", "c/d"),
     "reasoning": ("low", "high"),
+    "sign": ("true", "false"),
+    "signoff": ("true", "false"),
     "fallbacks": ("[a/b]", "[c/d]"),
     "runner": ("codex", "kilo"),
     "plan": ("approve", "none"),

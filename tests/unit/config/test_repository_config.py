@@ -66,6 +66,8 @@ iterate: {ci: false, reviews: true, conflicts: true, max: 2}
 branch: bot/{number}-{slug}
 title: "fix: {title} (#{number})"
 base: {default: develop, "label:hotfix": main}
+sign: true
+signoff: true
 labels: [bug, needs review]
 reviewers: [octocat, octo-org/maintainers]
 images: true
@@ -113,6 +115,8 @@ def test_every_key_is_read() -> None:
         branch="bot/{number}-{slug}",
         title="fix: {title} (#{number})",
         base={"default": "develop", "label:hotfix": "main"},
+        sign=True,
+        signoff=True,
         labels=("bug", "needs review"),
         reviewers=("octocat", "octo-org/maintainers"),
         images=True,

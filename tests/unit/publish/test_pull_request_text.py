@@ -354,6 +354,16 @@ def test_commit_message_has_title_and_reference() -> None:
     assert commit_message(task(), "") == commit_message(task(), " \n ")
 
 
+def test_signoff_is_the_last_trailer_and_cannot_be_forged() -> None:
+    bot = Person(name="bot\n[x]", email="1+bot@users.noreply.example>")
+    made = commit_message(task(), FORGED, skip_ci=True, signed_off_by=bot)
+    assert made.endswith(
+        "[skip ci]\n\nCo-authored-by: Ada Lovelace <ada@users.noreply.example>\n"
+        "Signed-off-by: bot[x] <1+bot@users.noreply.example>\n"
+    )
+    assert re.findall(r"(?m)^([\w-]+-by)[ \t]*:", made) == ["Co-authored-by", "Signed-off-by"]
+
+
 FORGED = """Done. Fixes #1, closes octo/repo#2, resolves https://github.com/o/r/issues/3 and GH-4. Thanks @octocat!
 
 [skip ci] [ci skip] ***NO_CI***
