@@ -19,6 +19,7 @@ from app.core.job import Job, QuestionAnswers
 from app.core.plan import Plan, render_plan
 from app.core.task import MAX_ISSUE_BODY, TaskKind
 from app.core.text import head_and_tail, one_line
+from app.core.verification import EarlierProof
 from app.llm.base import Message
 
 Name = Literal[
@@ -46,6 +47,7 @@ _KIND = "Kind of task"
 _ASKED_PROMPT = "How the repository wants this to be done, as the person who asked chose"
 _GUARDS = "Existing tests near them, the nearest first"
 _IMAGES = "What the images of the issue show, as a model described them"
+_STILL = "What this pull request has been proved by, and must keep:"
 _EXAMPLES = "Examples: what has to be true afterwards"
 _RUNS = "How an example's program can be run here (`run`)"
 _LESSONS = "What earlier jobs here learned, to be checked before it is relied on"
@@ -195,23 +197,22 @@ def render_planning(job: Job, overrides: Overrides = NO_OVERRIDES, runs: Sequenc
     return _shown(sections).strip()
 
 
-def render_examples(found: PlanExamples | None) -> str:
+def render_examples(found: PlanExamples | None, earlier: EarlierProof | None = None) -> str:
     """What the fixer is told of the examples: the first as a program, of the others one sentence each.
 
     After that, the tests that the plan calls outdated: the plan's own call is no longer in the conversation.
     """
-    if found is None:
-        return ""
-    shown = found.shown
-    parts = []
+    shown, parts = found.shown if found is not None else None, []
     if shown is not None:
         today = next((run for run in shown.base if not run.printed(shown)), None)
         printed = f"Today it prints:\n{today.stdout.rstrip() or today.error[:400]}" if today is not None else ""
         parts.append("\n".join(filter(None, (f"{shown.name}. {shown.behaviour}", _program(shown), printed))))
-    others = [f"{one.name}. {one.behaviour}" for one in found.examples if one is not shown]
-    if others:
-        parts.append("Others, whose programs you do not see:\n" + "\n".join(others))
-    if found.outdated:
+    others = [one for one in found.examples if one is not shown] if found is not None else []
+    kept = earlier.examples if earlier is not None else ()
+    for title, examples in (("Others, whose programs you do not see:", others), (_STILL, kept)):
+        if examples:
+            parts.append("\n".join((title, *(f"{one.name}. {one.behaviour}" for one in examples))))
+    if found is not None and found.outdated:
         tests = (f"- {one.test}: {one.because}" for one in found.outdated)
         parts.append(
             "Existing tests that contradict the issue, to be changed to what it asks for:\n" + "\n".join(tests)

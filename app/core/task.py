@@ -204,10 +204,17 @@ def _place(signals: TaskSignals) -> KindDecision | None:
     match signals.work:
         case "checks":
             return KindDecision("ci", "checks of the pull request fail")
+        case "pull request" if (found := _words(signals)) and found.kind == "refactoring" and _is_one(signals.request):
+            return found
         case "pull request":
             return KindDecision("review", "it is about a pull request that is open")
         case _:
             return None
+
+
+def _is_one(request: str) -> bool:
+    """True if nothing else is asked for in the same breath."""
+    return len(request.strip().splitlines()) == 1 and not re.search(r"\b(?:and|also|then)\b|[.;]\s", request)
 
 
 def _labels(signals: TaskSignals) -> KindDecision | None:

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from app.core.examples import PlanExamples, Review
+from app.core.examples import JudgedExample, PlanExamples, Review
 from app.core.patch import FileChange, Patch
 from app.core.record import Record
 
@@ -184,8 +184,24 @@ class GateResult(Record):
     details: tuple[str, ...] = ()
 
 
+class EarlierProof(Record):
+    """What was verified on the same pull request before a follow-up: every later commit is run on its examples, too.
+
+    What they printed on the base is of the pull request's base, not of the commit that the follow-up starts from.
+    """
+
+    commit: str
+    verdict: Verdict
+    examples: tuple[JudgedExample, ...] = ()
+
+
 class Facts(Record):
     """Everything that the harness found out about one submission."""
+
+    earlier: EarlierProof | None = None
+    """None unless this is a follow-up on our own pull request."""
+    tests_or_text_only: bool = False
+    """Whether the change touches nothing but tests and documentation."""
 
     examples: PlanExamples | None = None
     """The plan's examples, on base and change; None if the task changes no behaviour."""

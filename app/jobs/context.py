@@ -98,6 +98,10 @@ class JobContext(Record):
         """True if the work becomes a new pull request."""
         return self.publish_target in {"new_branch", "sibling"}
 
+    def continues_ours(self, branch: str) -> bool:
+        """True if the work goes on our own branch of a pull request."""
+        return self.publish_target == "same_branch" and branch.partition("/")[0] == self.config.branch_prefix
+
     @property
     def opens_early(self) -> bool:
         """True if the draft is opened as soon as the plan is ready, with an empty commit in place of the change."""

@@ -13,9 +13,10 @@ from sqlalchemy.engine import Engine
 from app.core.clock import in_utc
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
-from app.core.job import FINAL, PUBLISHED, STREAMED, Job, JobState, Progress, ProgressKind
+from app.core.job import FINAL, PUBLISHED, STREAMED, Job, JobResult, JobState, Progress, ProgressKind
 from app.core.processes import is_alive, this_process
 from app.core.redaction import ANYBODYS, Redactor
+from app.core.verification import EarlierProof
 from app.jobs.context import JobContext, ThreadRef, paid_by
 from app.jobs.status import (
     ACTIVE,
@@ -29,6 +30,7 @@ from app.jobs.status import (
     WaitingFor,
 )
 from app.jobs.tables import TableStore, blobs, job_contexts, jobs, progress, verdict_of, writing
+from app.verify.verdict import earlier_proof
 
 Clock = Callable[[], datetime]
 
@@ -461,6 +463,20 @@ class JobQueries:
     def opened(self, repository: int, pull: int) -> JobWithContext | None:
         """The newest job that published this pull request, whichever issue it was started on."""
         return self._first(job_contexts.c.repository == repository, _opened(pull))
+
+    def earlier_proof(self, job_context: JobContext, branch: str) -> EarlierProof | None:
+        """What the newest verified commit of the pull request that a job follows up was proved by, if it is ours.
+
+        Of one whose jobs are not in this database nothing is known, so that it is `tested` at best.
+        """
+        if job_context.pull is None or not job_context.continues_ours(branch):
+            return None
+        published = (jobs.c.state.in_(PUBLISHED), jobs.c.verdict != "", _opened(job_context.pull))
+        found = self._first(job_contexts.c.repository == job_context.issue_ref.repository, *published)
+        result = JobResult.read(found.row.result) if found is not None else None
+        if result is None or result.verification is None:
+            return EarlierProof(commit="", verdict="tested")
+        return earlier_proof(result.commit, result.verification)
 
     def not_posted(self, at_least_every: timedelta) -> tuple[JobWithContext, ...]:
         """Jobs whose change was not posted yet, and unfinished ones that were not posted for that long."""

@@ -16,7 +16,7 @@ from app.core.verification import (
     VerifiedPatch,
 )
 from app.verify.feedback import feedback
-from app.verify.verdict import facts_of, with_verdict
+from app.verify.verdict import asks_for_behaviour, facts_of, with_verdict
 
 MAX_REVIEWS = 6
 """Submissions that are verified; the last one's facts are the job's, whatever they are."""
@@ -111,7 +111,7 @@ class SubmissionVerifier:
     async def _reviewed(self, found: VerifiedPatch) -> VerifiedPatch:
         """The facts with a reviewer's examples, if nothing speaks against the change and nobody was asked yet."""
         now = found.verification
-        wanted = now.expects_red and now.verdict != "broken" and "nothing_shown" not in now.rules
+        wanted = asks_for_behaviour(now) and now.verdict != "broken" and "nothing_shown" not in now.rules
         if self._review is not None or now.review is not None or not wanted:
             return found
         work = partial(self._ask_reviewer, f"{self._key_prefix}review", found.patch, now)

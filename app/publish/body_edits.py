@@ -12,7 +12,7 @@ from typing import Final, Literal
 from app.core.patch import Tree
 from app.github.models import PullRequest
 from app.jobs.store import JobWithContext
-from app.publish.effects import MAX_BODY, OpenDraftPullRequest
+from app.publish.effects import MAX_BODY, AddFollowUpSection, OpenDraftPullRequest
 from app.publish.markdown import alert, code_span
 
 _FOOTER = "\n---\n\n<sub>agent-fix · "
@@ -26,6 +26,18 @@ Left out, because the description would be too long. The verdict above counts; t
 def _unix(body: str) -> str:
     """The body with the line ends that we write: a browser writes others when a person edits it."""
     return body.replace("\r\n", "\n")
+
+
+def with_follow_up(body: str, key: str, effect: AddFollowUpSection) -> str:
+    """The body with the section of this job, and with the verdict and the verification of the new head."""
+    if effect.banner:
+        if "<!-- agent-fix:verdict -->" not in body:  # written by 0.1
+            body = _OLD_BANNER.sub(lambda _: marked_part("verdict", ""), _unix(body), count=1)
+        body = with_parts(body, verdict=effect.banner, verification=effect.verifications)
+    return with_section(body, key, effect.section, effect.shorter)
+
+
+_OLD_BANNER = re.compile(r"(?m)^> \[!\w+\]\n> \*\*(?:Proved|Tested|Unproved|Broken)\.\*\* .*(?:\n>.*)*")
 
 
 def with_section(body: str, key: str, section: str, shorter: Sequence[str] = ()) -> str:

@@ -119,12 +119,16 @@ class LabelAndRequestReview(StrictRecord):
 
 
 class AddFollowUpSection(StrictRecord):
-    """Add a section about a follow-up to our pull request's body; the rest of the body stays."""
+    """Add a section about a follow-up to our pull request's body, whose verdict becomes that of the new head."""
 
     kind: Literal["follow_up"] = "follow_up"
     section: Body
     shorter: tuple[Body, ...] = ()
     """The section in less and less detail, for a body that has no place for all of it."""
+    banner: Comment = ""
+    """The verdict of the new head; empty in an effect that an earlier version stored."""
+    verifications: tuple[Body, ...] = ()
+    """Its verification, in less and less detail."""
 
 
 class UpdateVerdict(StrictRecord):

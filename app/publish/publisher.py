@@ -21,7 +21,7 @@ from app.jobs import queue
 from app.jobs.context import ThreadRef
 from app.jobs.store import JobQueries, JobStore, JobWithContext
 from app.jobs.tables import may_pass
-from app.publish.body_edits import with_note, with_parts, with_section, with_state
+from app.publish.body_edits import with_follow_up, with_note, with_parts, with_state
 from app.publish.effects import (
     AddFollowUpSection,
     AddReaction,
@@ -62,8 +62,7 @@ async def carry_out(forge: ForgeEffects, job: str, effect: Effect) -> Receipt:  
         case LabelAndRequestReview():
             return await _label_and_request(forge, effect)
         case AddFollowUpSection():
-            edit = partial(with_section, key=job, section=effect.section, shorter=effect.shorter)
-            return Receipt(url=await forge.amend_pull_request(edit))
+            return Receipt(url=await forge.amend_pull_request(partial(with_follow_up, key=job, effect=effect)))
         case UpdateVerdict():
             texts = (effect.verification, *effect.shorter)
             edit = partial(with_parts, verdict=effect.banner, verification=texts)
@@ -293,14 +292,19 @@ class JobFinalizer:
             failed = result.rest.reason if result.rest else ""
             result = result.with_rest_state("given_up", failed or GIVEN_UP_REST)
         effects: tuple[Effect, ...] = ()  # the same texts again, with the rest of the suite and the verdict
-        if result.verification is not None and each.job_context.publish_target != "same_branch":
+        broken = result.verification is not None and result.verification.verdict == "broken"
+        number = int(result.url.rpartition("/")[2])
+        newest = self.job_queries.opened(each.job_context.issue_ref.repository, number)
+        if newest is not None and newest.job.id != each.job.id and not broken:
+            pass  # the verdict of a newer commit stands there
+        elif result.verification is not None and each.job_context.publish_target != "same_branch":
             effects = (update_verdict(PullRequestContent(each.job, result, result.verification)),)
         elif section := _follow_up_section(each, result):
             effects = (section,)
         if not self._add(each, effects):
             return False
         failpoint("rest.publishing")
-        if result.verification is not None and result.verification.verdict == "broken":
+        if broken:
             self.forget_lessons(each.job_context.issue_ref.repository, each.job.id)
         self.job_queries.published_rest(each.job.id, result.model_dump(mode="json"))
         return True
@@ -403,8 +407,7 @@ def _unpublished(each: JobWithContext, error: AgentFixError, pushed: Mapping[str
 def _follow_up_section(each: JobWithContext, result: JobResult) -> AddFollowUpSection | None:
     """The section about this change in our own pull request; other people's pull requests are not edited."""
     job_context = each.job_context
-    ours = each.job.branch.partition("/")[0] == job_context.config.branch_prefix
-    if job_context.publish_target != "same_branch" or not ours or result.verification is None:
+    if not job_context.continues_ours(each.job.branch) or result.verification is None:
         return None
     facts = PullRequestContent(each.job, result, result.verification)
     return follow_up_section(facts, job_context.login)

@@ -165,17 +165,22 @@ def pull_request_body(facts: PullRequestContent) -> str:
 
 def update_verdict(facts: PullRequestContent) -> UpdateVerdict:
     """Banner and verification again, in several levels of detail: everything else of the body stays, however long."""
-    at = (_verification(facts, caps) for caps in (*_LEVELS, _LEAST))
-    first, *shorter = dict.fromkeys(text for text in at if len(text) <= MAX_ALL)
+    first, *shorter = _verifications(facts)
     return UpdateVerdict(branch=facts.result.branch, banner=banner(facts), verification=first, shorter=tuple(shorter))
 
 
+def _verifications(facts: PullRequestContent) -> tuple[str, ...]:
+    at = (_verification(facts, caps) for caps in (*_LEVELS, _LEAST))
+    return tuple(dict.fromkeys(text for text in at if len(text) <= MAX_ALL))
+
+
 def follow_up_section(facts: PullRequestContent, who: str) -> AddFollowUpSection:
-    """The section about a follow-up in a pull request's body, in several levels of detail; at least its verdict."""
+    """What a follow-up was, in several levels of detail, and the verdict and the verification of the new head."""
     made = (_follow_up(facts, who, caps) for caps in (*_LEVELS, _LEAST))
-    least = paragraphs(_follow_up_title(facts), banner(facts), _LEFT_OUT)
+    least = paragraphs(_follow_up_title(facts), _LEFT_OUT)
     first, *shorter = dict.fromkeys((*(text for text in made if len(text) <= MAX_FOLLOW_UP), least))
-    return AddFollowUpSection(section=first, shorter=tuple(shorter))
+    effect = AddFollowUpSection(section=first, shorter=tuple(shorter))
+    return effect.model_copy(update={"banner": banner(facts, newest=True), "verifications": _verifications(facts)})
 
 
 def _follow_up_title(facts: PullRequestContent) -> str:
@@ -188,7 +193,6 @@ def _follow_up(facts: PullRequestContent, who: str, caps: Caps) -> str:
     return paragraphs(
         _follow_up_title(facts),
         f"Requested{by}:\n\n{quoted(request_text)}" if request_text and request_text not in OWN_REQUESTS else "",
-        banner(facts),
         *_alerts(facts),
         quoted(shortened(facts.result.summary, MAX_SAID, MAX_SAID_LINES)) if facts.result.summary.strip() else "",
         *_folded(facts, caps),
@@ -208,9 +212,9 @@ def _ident(text: str) -> str:
 
 
 def _body(facts: PullRequestContent, caps: Caps) -> str:
-    verdict, verification = banner(facts), _verification(facts, caps)
-    if facts.verification.rest is not None:  # these two are written again once it has been run
-        verdict, verification = marked_part("verdict", verdict), marked_part("verification", verification)
+    # These two are written again by a follow-up, and once the rest of a long suite has been run.
+    verdict = marked_part("verdict", banner(facts))
+    verification = marked_part("verification", _verification(facts, caps))
     alerts, next_step = (*_alerts(facts),), NEXT if facts.task.issue.number is not None else ""
     folded = paragraphs(*_folded(facts, caps))
     seen_words = words_seen(paragraphs(opening_line(facts.task), *alerts, folded, next_step, _footer(facts)))
@@ -313,10 +317,15 @@ def opening_line(task: Task) -> str:
     return f"Fixes #{issue.number}: {title}"
 
 
-def banner(facts: PullRequestContent) -> str:
-    """The verdict in a sentence, why it is not better, and the most important numbers, in one box."""
+def banner(facts: PullRequestContent, *, newest: bool = False) -> str:
+    """The verdict in a sentence, why it is not better, and the most important numbers, in one box.
+
+    `newest`: of the last of several commits, whose own lines are not all that the pull request changes.
+    """
     view, numbers = view_of(facts.verification), []
-    if changes := facts.result.changes:
+    if newest:
+        numbers.append(f"newest commit {code_span(facts.result.commit[:10])}")
+    elif changes := facts.result.changes:
         added, deleted = (sum(getattr(stat, name) or 0 for stat in changes) for name in ("added", "deleted"))
         numbers.append(f"{count(len(changes), 'file')}, +{added:,} −{deleted:,} lines")  # noqa: RUF001
     limited = view.reasons and view.verdict != "proved" and facts.verification.expects_red

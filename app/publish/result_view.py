@@ -17,7 +17,7 @@ from app.core.verification import (
     Verification,
 )
 from app.publish.markdown import duration
-from app.verify.verdict import examples_of
+from app.verify.verdict import asks_for_behaviour, examples_of
 
 Mark = Literal["good", "known", "bad", "none"]
 """`known`: it failed, or needs a look, and speaks against nothing."""
@@ -99,7 +99,15 @@ _OF_OTHERS: Final[dict[Verdict, str]] = {
     "proved": "Examples written from the issue, without seeing this change, print what they should; a reviewer found "
     "nothing against it; the suite has no new failures.",
 }
+_STILL: Final = (
+    "Still proved: the examples that proved earlier commits hold on the newest one, and the suite has no new failures."
+)
+_AGAIN: Final = (
+    "Examples of what was asked for turn, those that proved earlier commits still hold, a reviewer found nothing "
+    "against the change, and the suite has no new failures."
+)
 _TESTED: Final = {
+    "still": "The examples of earlier commits still hold, and the test suite has no new failures.",
     "own": "The tests that came with this change fail without it and pass with it; no hidden example proves it.",
     "suite": "This task changes no behaviour, and the test suite has no new failures.",
     "guards": "The new tests fail without the fix and pass with it.",
@@ -139,7 +147,11 @@ def view_of(facts: Verification) -> ResultView:
 
 def meaning(facts: Verification) -> str:
     """The verdict in a sentence."""
-    found = facts.reproduction
+    found, still = facts.reproduction, facts.earlier is not None and not asks_for_behaviour(facts)
+    if facts.verdict == "proved" and facts.earlier is not None:
+        return _STILL if still else _AGAIN
+    if facts.verdict == "tested" and still:
+        return _TESTED["suite"] if not examples_of(facts) else _TESTED["still"]
     if facts.verdict == "unproved" and red_to_green(found):
         return "The reproduction fails without this change and passes with it, but that is not enough."
     if facts.verdict == "tested" and not facts.expects_red:

@@ -53,6 +53,8 @@ class SecretScan:
             masked: dict[str, object] = {name: mask_secrets(getattr(effect, name)) for name in _limits(effect)}
             if isinstance(effect, UpdateVerdict | AddFollowUpSection):
                 masked["shorter"] = tuple(map(mask_secrets, effect.shorter))
+            if isinstance(effect, AddFollowUpSection):
+                masked["verifications"] = tuple(map(mask_secrets, effect.verifications))
             return effect.model_copy(update=masked)
         replaced = effect.model_copy(update=_fixed_texts(effect))
         self.refuse(job, each_text(replaced.model_dump()))
@@ -90,8 +92,10 @@ def _fixed_texts(effect: Effect) -> dict[str, object]:
     fixed = dict[str, object](
         {name: "Held back" if length <= MAX_TITLE else HELD_BACK for name, length in _limits(effect).items()}
     )
-    if isinstance(effect, UpdateVerdict):
+    if isinstance(effect, UpdateVerdict | AddFollowUpSection):
         fixed["shorter"] = ()
+    if isinstance(effect, AddFollowUpSection):
+        fixed["verifications"] = (HELD_BACK,)
     if isinstance(effect, SendNotification):
         fixed |= dict.fromkeys(("repository", "page", "pull_request", "verdict", "cost"), "")
     return fixed

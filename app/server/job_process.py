@@ -468,6 +468,7 @@ class JobProcess:
             settings=settings,
             notes=job_context.notes,
             overrides=job_context.overrides,
+            earlier=self.server_context.job_queries.earlier_proof(job_context, job.branch),
             lessons=self._lessons(job_context),
         )
         models = make_budgeted_models(

@@ -30,6 +30,11 @@ def is_test_path(path: str) -> bool:
     return is_test_file(path) or PurePosixPath(path).name in _SUPPORT_FILES or _in_test_directory(path)
 
 
+def is_text_path(path: str) -> bool:
+    """True for documentation: prose that no program reads. A `.txt` may be a list of requirements."""
+    return PurePosixPath(path).suffix.casefold() in {".md", ".rst", ".adoc"}
+
+
 def is_test_file(path: str) -> bool:
     """True for a module that a test framework would execute by itself."""
     name = PurePosixPath(path).name

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from app.core.examples import JudgedExample
 from app.core.text import count, listed
 from app.core.verification import (
+    EarlierProof,
     Facts,
     Reproduction,
     RestOfSuite,
@@ -277,18 +278,17 @@ _CHANGED = "The change also changes what existing tests check, and the plan did 
 
 def _not_proved(facts: Facts) -> Iterator[Refusal]:
     """What is missing for `proved`."""
-    if not facts.expects_red:
+    if not facts.expects_red and facts.earlier is None:
         reason = "This task must not change behaviour, so no example has to print something else afterwards."
         yield Refusal("no_red_expected", "tested", reason)
         return
-    found = facts.examples
-    if found is None or not found.examples:
+    found, review = facts.examples, facts.review
+    if not (known := _known_to_the_plan(facts)):
         why = found.absent if found is not None else "none were written."
         yield Refusal("no_hidden_example", "tested", f"There are no examples: {why}")
-    elif not any(one.hidden and one.quoted and one.turns for one in found.examples):
-        yield Refusal("no_hidden_example", "tested", _about_hidden(found.examples))
-    review = facts.review
-    if review is None or not review.answered:
+    elif not any(one.hidden and one.quoted and one.turns for one in known):
+        yield Refusal("no_hidden_example", "tested", _about_hidden(known))
+    if asks_for_behaviour(facts) and (review is None or not review.answered):
         why = review.absent if review is not None else "none was asked."
         yield Refusal("no_reviewer", "tested", f"No reviewer looked for counter-examples: {why}")
     if not _compared(facts.suite):
@@ -309,12 +309,28 @@ def _unread(facts: Facts) -> Iterator[Refusal]:
 
 def _not_tested(facts: Facts) -> Iterator[Refusal]:
     """What is missing for `tested`."""
-    if not facts.expects_red:
+    if not asks_for_behaviour(facts):
         if not _compared(facts.suite):
             yield Refusal("suite_not_compared", "unproved", _about_suite(facts.suite))
         return
     if not (any(one.turns for one in examples_of(facts)) or _reproduction_turns(facts.reproduction)):
         yield Refusal("nothing_shown", "unproved", _about_reproduction(facts))
+
+
+def _earlier(facts: Facts) -> Iterator[Refusal]:
+    """A follow-up makes a pull request no better than it was, and what it adds needs an example of its own."""
+    earlier = facts.earlier
+    if earlier is None:
+        return
+    if earlier.verdict != "proved":
+        at_most: Verdict = "tested" if earlier.verdict == "tested" else "unproved"
+        reason = f"Commit {earlier.commit[:10]} of this pull request, on which this builds, is {earlier.verdict}."
+        if not earlier.commit:
+            reason = "What proved the earlier commits of this pull request is not stored here."
+        yield Refusal("earlier_verdict", at_most, reason)
+    new = (*(facts.examples.examples if facts.examples else ()), *(facts.review.examples if facts.review else ()))
+    if asks_for_behaviour(facts) and not any(one.turns for one in new):
+        yield Refusal("request_not_shown", "tested", "No example shows what was asked for on this pull request.")
 
 
 _RULES: tuple[Callable[[Facts], Iterator[Refusal]], ...] = (
@@ -326,13 +342,32 @@ _RULES: tuple[Callable[[Facts], Iterator[Refusal]], ...] = (
     _unread,
     _not_tested,
     _not_proved,
+    _earlier,
 )
 
 
+def asks_for_behaviour(facts: Facts) -> bool:
+    """False if nothing has to turn: for tasks that change no behaviour, and for follow-ups in tests and text only."""
+    if facts.earlier is None or not facts.tests_or_text_only:
+        return facts.expects_red
+    return facts.examples is not None and any(one.kind == "shows" for one in facts.examples.examples)
+
+
 def examples_of(facts: Facts) -> tuple[JudgedExample, ...]:
-    """The plan's examples, then the reviewer's."""
+    """The plan's examples, those of the pull request's earlier commits, then the reviewer's."""
+    return (*_known_to_the_plan(facts), *(facts.review.examples if facts.review is not None else ()))
+
+
+def _known_to_the_plan(facts: Facts) -> tuple[JudgedExample, ...]:
     plan = facts.examples.examples if facts.examples is not None else ()
-    return (*plan, *(facts.review.examples if facts.review is not None else ()))
+    return (*plan, *(facts.earlier.examples if facts.earlier is not None else ()))
+
+
+def earlier_proof(commit: str, known: Verification) -> EarlierProof:
+    """What a follow-up is run on again: the examples that nothing is said against, under names of their own."""
+    held = [one for one in examples_of(known) if one.holds]
+    again = [one.model_copy(update={"name": f"e{n}", "change": (), "disputed": ""}) for n, one in enumerate(held, 1)]
+    return EarlierProof(commit=commit, verdict=known.verdict, examples=tuple(again))
 
 
 def outdated_tests(facts: Facts) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from app.core.patch import Patch
 from app.core.task import AllowedPath
 from app.core.verification import (
     BaselineResult,
+    EarlierProof,
     Facts,
     GateResult,
     Reproduction,
@@ -36,7 +37,7 @@ from app.verify.gates import CandidatePatch, static_gates
 from app.verify.gates.programs import ConfiguredGates, lint, security_scan
 from app.verify.gates.shadowing import installed_modules
 from app.verify.overlay import Overlay
-from app.verify.paths_of_tests import is_test_path
+from app.verify.paths_of_tests import is_test_path, is_text_path
 from app.verify.project import ProjectUnderTest
 from app.verify.reproduction import (
     ReproductionSubject,
@@ -68,8 +69,8 @@ class Verifier:
     """Verifies patches of one base. Every method can be repeated after a crash, with the same result.
 
     `conflicts` are the paths in which conflicts of a merge are to be resolved. `text` is what people wrote.
-    `choose` tells which suite goes with the set-up, if that was found by trying. Of a change `of_others`, the gates on
-    what an agent may publish only warn.
+    `earlier` is what was proved on the pull request that a follow-up changes. `choose` tells which suite goes with the
+    set-up, if that was found by trying. Of a change `of_others`, the gates on what an agent may publish only warn.
     """
 
     project: ProjectUnderTest
@@ -81,6 +82,7 @@ class Verifier:
     conflicts: tuple[str, ...] = ()
     wants_red: bool = True
     text: str = ""
+    earlier: EarlierProof | None = None
     choose: Callable[[], Awaitable[ChosenSuite]] | None = None
     of_others: bool = False
     _chosen: ChosenSuite | None = field(default=None, init=False)
@@ -138,6 +140,7 @@ class Verifier:
         sandbox, isolated = self.project.sandboxes.provider, self.project.isolated
         update = {"isolated": isolated, "sandbox": sandbox, "expects_red": self._expects_red}
         update["of_others"] = self.of_others
+        update["tests_or_text_only"] = all(is_test_path(path) or is_text_path(path) for path in patch.paths())
         verification = with_verdict(facts.model_copy(update=update))
         text = feedback(verification)
         return VerifiedPatch(
@@ -177,37 +180,41 @@ class Verifier:
         why = "Not run: a gate blocks the change."
         reproduction = Reproduction(command=submission.reproduction, note=why) if submission.reproduction else None
         suite = SuiteComparison(command=self.suite.command if self.suite else "", not_run=why)
-        return Facts(gates=gates, reproduction=reproduction, suite=suite, examples=known.examples, review=known.review)
+        facts = Facts(gates=gates, reproduction=reproduction, suite=suite, earlier=self.earlier)
+        return facts.model_copy(update={"examples": known.examples, "review": known.review})
 
     async def _executed(
         self, patch: Patch, submission: Submission, known: BaselineResult, earlier: Sequence[UnchangedSubmission]
     ) -> Facts:
         """The examples, the fixer's own test and the suite, in parallel as far as there are cores."""
-        (examples, review), (reproduction, suite) = await gather_pair(
+        (examples, again, review), (reproduction, suite) = await gather_pair(
             self._examples(patch, submission, known),
             gather_pair(self._reproduction(patch, submission, known, earlier), self._suite(patch, known.suite)),
         )
-        facts = Facts(examples=examples, review=review, reproduction=reproduction, suite=suite)
+        facts = Facts(examples=examples, earlier=again, review=review, reproduction=reproduction, suite=suite)
         suite = without_outdated(suite, outdated_tests(facts))
         return facts.model_copy(update={"suite": suite})
 
     async def _examples(
         self, patch: Patch, submission: Submission, known: BaselineResult
-    ) -> tuple[PlanExamples | None, Review | None]:
-        """The plan's examples and the reviewer's, on the change, with what the fixer disputes."""
-        if not self._expects_red:
-            return None, known.review
+    ) -> tuple[PlanExamples | None, EarlierProof | None, Review | None]:
+        """The plan's examples, the earlier ones and the reviewer's, on the change, with what the fixer disputes."""
+        before = self.earlier.examples if self.earlier is not None else ()
+        if not self._expects_red and not before:
+            return None, self.earlier, known.review
         plan = known.examples.examples if known.examples is not None else ()
         counter = known.review.examples if known.review is not None else ()
         reasons = {one.example: one.reason for one in submission.objections if one.reason.strip()}
-        done = await self.judge.on_change((*plan, *counter), patch)
+        done = await self.judge.on_change((*plan, *before, *counter), patch)
         judged = tuple(
             one.model_copy(update={"disputed": "" if one.origin == "person" else reasons.get(one.name, "")})
             for one in done
         )
         examples = known.examples.model_copy(update={"examples": judged[: len(plan)]}) if known.examples else None
-        review = known.review.model_copy(update={"examples": judged[len(plan) :]}) if known.review else None
-        return examples, review
+        earlier = self.earlier and self.earlier.model_copy(update={"examples": judged[len(plan) :][: len(before)]})
+        counted = judged[len(plan) + len(before) :]
+        review = known.review.model_copy(update={"examples": counted}) if known.review else None
+        return examples, earlier, review
 
     async def _static(self, patch: Patch) -> tuple[GateResult, ...]:
         candidate = CandidatePatch(self.project.tree, patch)

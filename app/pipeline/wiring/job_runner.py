@@ -328,6 +328,7 @@ class JobRunner:
             conflicts=job.conflicts,
             wants_red=job.expects_red,
             text=issue_text(job.task),
+            earlier=self.inputs.earlier,
             choose=None if job.conflicts else self._chosen_suite,
             of_others=job.aim == "verify",
         )

@@ -29,7 +29,7 @@ from app.core.record import Record
 from app.core.redaction import Redactor
 from app.core.task import TaskSection, note_of
 from app.core.text import beginning_of, count, listed, plain
-from app.core.verification import Verification
+from app.core.verification import EarlierProof, Verification
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.store import JobStore
 from app.llm.base import ImageContent, Message, ModelRequest
@@ -152,6 +152,8 @@ class JobInputs:
     notes: tuple[str, ...] = ()
     overrides: Overrides | None = None
     """The default branch's prompts, if the base is another branch."""
+    earlier: EarlierProof | None = None
+    """What was proved on the pull request that the job follows up; None if nothing is known."""
     lessons: SqlLessonStore | None = None
     """The lessons of the job's repository; None if there are none."""
 
@@ -358,7 +360,7 @@ class PromptBuilder:
             self._inputs.job,
             plan=plan,
             outline=self.survey.outline(plan.candidate_files, OUTLINE_TOKENS) if plan else "",
-            examples=render_examples(examples),
+            examples=render_examples(examples, self._inputs.earlier),
             guards=self.survey.guards(plan.candidate_files)[:GUARDS] if plan else (),
             planned=plan is not None,
             instructions=self._rules_of(plan.candidate_files) if plan else (),

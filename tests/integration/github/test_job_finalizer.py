@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.config.repository import RepoConfig
+from app.core.verification import EarlierProof
 from app.publish.effects import MAX_BODY, AnswerReviewThread, Effect
 from app.publish.publisher import STOPPED, Publisher
 from tests.support.github.fake import FakeGitHubSetup
@@ -291,7 +292,8 @@ async def test_a_follow_up_updates_branch_and_description(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     pull = await opened(harness, fake_github)
-    first = pull.body
+    opening, _, foot = pull.body.rpartition("\n---\n\n<sub>")
+    opening, _, _ = opening.partition("<!-- agent-fix:verdict -->")
     assert pull.pull is not None
     before = fake_github.repo.branches[pull.pull.head]
     name = await follow_up(harness, fake_github, pull, {"app/money.py": "half = 0.125\n"})
@@ -299,15 +301,33 @@ async def test_a_follow_up_updates_branch_and_description(
     assert state == "pr_updated", result.reason
     assert result.url.endswith(f"/pull/{pull.number}")
     assert git(fake_github.repo.path, "rev-list", pull.pull.head).splitlines()[:2] == [result.commit, before]
-    head, _, foot = first.rpartition("\n---\n\n<sub>")
-    assert pull.body.startswith(head.rstrip())
+    assert pull.body.startswith(opening)
     assert foot in pull.body
+    assert f"newest commit `{result.commit[:10]}`" in pull.body
     assert f"## Follow-up in {result.commit}" in pull.body
     again = await follow_up(harness, fake_github, pull, {"app/money.py": "half = 0.0\n"})
     assert harness.ended(again)[0] == "pr_updated"
     assert pull.body.count("## Follow-up in ") == 2
     assert len(fake_github.repo.pulls) == 1
     assert "### 🚀 The pull request is up to date" in harness.comments(pull.number)[-1]
+
+
+async def test_a_follow_up_knows_what_the_newest_commit_was_proved_by(
+    harness: PublisherHarness, fake_github: FakeGitHubSetup
+) -> None:
+    pull = await opened(harness, fake_github)
+    _, first = harness.ended("j1")
+    name = await follow_up(harness, fake_github, pull, {"app/money.py": "half = 0.125\n"})
+    where = harness.job_with_context(name)
+    known = harness.job_queries.earlier_proof(where.job_context, where.job.branch)
+    assert known is not None
+    assert known.commit == harness.ended(name)[1].commit != first.commit
+    assert known.verdict == "proved"
+    elsewhere = where.job_context.model_copy(update={"pull": 4_711})
+    unknown = harness.job_queries.earlier_proof(elsewhere, where.job.branch)
+    assert unknown == EarlierProof(commit="", verdict="tested")
+    assert harness.job_queries.earlier_proof(elsewhere, "a-persons-branch") is None
+    assert harness.job_queries.earlier_proof(harness.job_with_context("j1").job_context, where.job.branch) is None
 
 
 async def test_a_description_with_many_follow_ups_stays_short_enough(

@@ -108,6 +108,22 @@ async def test_a_rest_without_findings_leaves_the_verdict_and_ends_the_check(
     assert (check.status, check.conclusion) == ("completed", "success" if "**Tested.**" in pull.body else "neutral")
 
 
+async def test_a_newer_commits_verdict_stays(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
+    await published(harness)
+    pull, _ = pull_and_check(fake_github)
+    assert pull.pull is not None
+    head = fake_github.repo.branches[pull.pull.head]
+    made = await harness.admit(
+        base=head, number=pull.number, aim="follow_up", publish_target="same_branch", pull=pull.number, expected=head,
+        job_changes={"branch": pull.pull.head},
+    )  # fmt: skip
+    await harness.work(made, {"app/money.py": "half = 0.5\n"})
+    end_rest(harness, FOUND.model_copy(update={"newly_failing": (), "head": TestCount(passed=80)}))
+    await settle(harness)
+    assert ENDED not in pull.body
+    assert f"newest commit `{harness.ended(made.id)[1].commit[:10]}`" in pull.body
+
+
 async def test_words_of_people_in_the_body_stay(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
     await published(harness)
     pull, _ = pull_and_check(fake_github)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from app.core.examples import Review
+from app.core.examples import PlanExamples, Review
 from app.core.verification import UnchangedSubmission
+from app.publish.result_view import meaning
 from app.sandbox.base import SandboxProvider
 from app.sandbox.unsandboxed import UnsandboxedProvider
 from app.verify.feedback import feedback
-from app.verify.verdict import examples_of
+from app.verify.verdict import earlier_proof, examples_of
 from tests.support.sandbox_projects import patch_of
 from tests.support.verifier_trial import (
     EXAMPLES,
@@ -37,6 +38,25 @@ async def test_hidden_examples_that_turn_are_proof(trial: Callable[..., Trial]) 
     found = await subject.verify({"money.py": FIXED}, "", known.model_copy(update={"review": NOTHING}))
     assert (found.verdict, found.rules, found.isolated, found.sandbox) == ("proved", (), True, "bubblewrap")
     assert all(one.holds for one in examples_of(found))
+
+
+async def test_a_follow_up_is_run_on_the_examples_that_proved_the_first_commit(trial: Callable[..., Trial]) -> None:
+    first = trial(UNITTEST, text=ISSUE)
+    known = await first.planned(*EXAMPLES)
+    proved = await first.verify({"money.py": FIXED}, "", known.model_copy(update={"review": NOTHING}))
+    earlier = earlier_proof("1" * 40, proved)
+    subject = trial({**UNITTEST, "money.py": FIXED}, text="rename the test", earlier=earlier)
+    known = (await subject.baseline()).model_copy(update={"examples": PlanExamples(absent="the job has no plan.")})
+    added = "\n    def test_more(self):\n        self.assertEqual(money.add(2, 2), 4)\n"
+    tests = textwrap.dedent(UNITTEST["tests/test_money.py"]) + textwrap.indent(textwrap.dedent(added), "    ")
+    found = await subject.verify({"tests/test_money.py": tests}, "", known)
+    assert (found.verdict, found.rules, len(examples_of(found))) == ("proved", (), 4)
+    assert meaning(found).startswith("Still proved: ")
+    undone = await subject.verify({"money.py": UNITTEST["money.py"]}, "", known)
+    assert (undone.verdict, undone.rules[0]) == ("broken", "example_fails")
+    thrice = textwrap.dedent(FIXED) + "\n\ndef thrice(a):\n    return 3 * a\n"
+    more = await subject.verify({"money.py": thrice}, "", known)
+    assert (more.verdict, "request_not_shown" in more.rules) == ("tested", True)
 
 
 async def test_a_fix_of_the_example_alone_is_broken_and_the_agent_sees_only_sentences(

@@ -123,3 +123,19 @@ def test_status_note_names_the_chosen_kind(kind: TaskKind, reason: str, fix: str
     note = note_of(task.model_copy(update={"fixed_by": fix}))
     assert said in note
     assert bool(said) is bool(note)
+
+
+@pytest.mark.parametrize(
+    ("request_text", "kind"),
+    [
+        ("rename half to halve", "refactoring"),
+        ("Extract the rounding into a function", "refactoring"),
+        ("rename half to halve and round down", "review"),
+        ("rename half to halve. It should round down.", "review"),
+        ("rename half to halve\nround down", "review"),
+        ("add a test for zero", "review"),
+        ("fix: renaming crashes", "review"),
+    ],
+)
+def test_request_on_a_pull_request_is_a_refactoring_if_it_is_that_alone(request_text: str, kind: TaskKind) -> None:
+    assert kind_of(TaskSignals("It breaks", request=request_text, work="pull request")).kind == kind

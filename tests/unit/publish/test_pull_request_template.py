@@ -1,19 +1,28 @@
 """The repository's pull request template is kept, known fields are filled in, and the rest is appended."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.config.repository import RepoConfig
+from app.core.verification import Verdict
 from app.jobs.context import ThreadRef
 from app.jobs.store import JobRow, JobWithContext
-from app.publish.body_edits import fill_template, find_template, with_section, with_template, workflows_not_skipped
+from app.publish.body_edits import (
+    fill_template,
+    find_template,
+    with_follow_up,
+    with_section,
+    with_template,
+    workflows_not_skipped,
+)
 from app.publish.effects import MAX_BODY, CommitRecipe, OpenDraftPullRequest
 from app.publish.publisher import thread_answer, touches
-from app.publish.pull_request_text import banner, follow_up_section, pull_request_body
+from app.publish.pull_request_text import follow_up_section, pull_request_body
 from tests.support.memory_tree import MemoryTree
-from tests.support.pull_requests import pull_request
+from tests.support.pull_requests import pull_request, verification
 from tests.support.server_jobs import BOT, START, job, job_context
 from tests.unit.publish.test_markdown import CASES, JOINED
 from tests.unit.publish.test_pull_request_text import assert_nothing_active, hostile
@@ -71,7 +80,7 @@ def test_template_is_filled_in_and_followed_by_the_proof() -> None:
     assert "## How was this tested?\n\nSee **Verification** below" in made
     assert "- [ ] I have read CONTRIBUTING.md\n- [ ] I have added tests\n\nThank you, @acme/core" in made
     assert made.count("Fixes #") == 1
-    assert made.startswith("> [!TIP]\n> **Proved.**"), "the verdict is the first thing that a reviewer sees"
+    assert made.startswith("<!-- agent-fix:verdict -->\n> [!TIP]\n> **Proved.**")
     assert made.rstrip().endswith("</sub>"), "the footer stays the last thing"
 
 
@@ -189,10 +198,43 @@ def test_section_is_shorter_in_a_long_description() -> None:
     assert "least" in with_section("x" * MAX_BODY, "j1", "section " + "y" * 14_000, shorter)
 
 
-def test_last_form_of_a_follow_up_section_has_the_verdict() -> None:
-    facts = pull_request()
-    *_, least = follow_up_section(facts, "ada").shorter
-    assert banner(facts) in least
+BANNER = re.compile(r"(?m)^> \*\*(\w+)\.\*\* ")
+
+
+def followed_up(body: str, verdict: Verdict, number: int = 2) -> str:
+    facts = pull_request(verification=verification(verdict=verdict, reasons=("Because.",)))
+    result = facts.result.model_copy(update={"commit": f"{number}" * 40})
+    return with_follow_up(body, f"j{number}", follow_up_section(replace(facts, result=result), "ada"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        BODY,
+        BODY.replace("\n", "\r\n"),
+        fill_template(TEMPLATE, BODY),
+        pull_request_body(pull_request(verification=verification(verdict="broken", reasons=("A test newly fails.",)))),
+        re.sub(r"(?m)^<!-- .* -->\n", "", BODY),
+        followed_up(BODY, "unproved"),
+        BODY.replace("<!-- agent-fix:verdict -->", "My own words.\n\n<!-- agent-fix:verdict -->"),
+    ],
+    ids=["ours", "edited in a browser", "template", "broken", "of 0.1", "second follow-up", "with a person's words"],
+)
+def test_body_has_one_verdict_which_is_that_of_the_newest_head(body: str) -> None:
+    made = followed_up(body, "tested", 3)
+    assert BANNER.findall(made) == ["Tested"]
+    assert "newest commit `3333333333`" in made
+    assert followed_up(made, "tested", 3) == made
+    assert ("My own words." in made) == ("My own words." in body)
+    assert made.count("\n## Verification\n") == 1
+
+
+def test_body_without_anything_of_ours_gets_the_section_only() -> None:
+    assert BANNER.findall(followed_up("My words.", "tested")) == []
+
+
+def test_last_form_of_a_follow_up_section_is_short() -> None:
+    *_, least = follow_up_section(pull_request(), "ada").shorter
     assert len(least) < 1_000
 
 

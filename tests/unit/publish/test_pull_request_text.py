@@ -54,7 +54,8 @@ def verified(**changes: Any) -> str:
 
 def test_body_of_a_proved_change_shows_all_evidence() -> None:
     text = body()
-    assert text.startswith("Fixes #12: Invoice totals are a cent too low\n\n> [!TIP]\n> **Proved.**")
+    opening = "Fixes #12: Invoice totals are a cent too low\n\n<!-- agent-fix:verdict -->\n"
+    assert text.startswith(f"{opening}> [!TIP]\n> **Proved.**")
     assert re.findall(r"(?m)^## (.*)$", text) == SECTIONS
     assert "> passing tests 41 → 42 · 3 files, +24" in text
     assert f"| Reproduction | 🔴 fails<br>exit code 1, 0.4 s | 🟢 passes<br>exit code 0, 0.4 s | `{COMMAND}` |" in text
@@ -70,7 +71,7 @@ def test_body_of_a_proved_change_shows_all_evidence() -> None:
 
 def test_body_is_well_formed_markdown() -> None:
     tokens = flat(PARSER.parse(body()))
-    html = [token.content.strip() for token in tokens if token.type in {"html_block", "html_inline"}]
+    html = [PART.sub("", token.content).strip() for token in tokens if token.type in {"html_block", "html_inline"}]
     tags = re.findall(r"<(/?)(\w+)", " ".join(html))
     assert {name for _, name in tags} == {"details", "summary", "br", "sub"}
     for name in ("details", "summary", "sub"):
@@ -90,8 +91,8 @@ def test_body_without_an_issue_number_closes_no_issue() -> None:
 )
 def test_verdict_comes_first(verdict: Verdict, alert: str) -> None:
     lines = verified(verdict=verdict).splitlines()
-    assert lines[2] == f"> [!{alert}]"
-    assert lines[3].startswith(f"> **{verdict.capitalize()}.** ")
+    assert lines[3] == f"> [!{alert}]"
+    assert lines[4].startswith(f"> **{verdict.capitalize()}.** ")
     assert {"proved", "tested", "unproved", "broken"} == set(get_args(Verdict))
 
 
@@ -259,10 +260,17 @@ def hostile(text: str) -> PullRequestContent:
     )
 
 
+PARTS = ("agent-fix:verdict", "/agent-fix:verdict", "agent-fix:verification", "/agent-fix:verification")
+PART = re.compile(r"(?m)^<!-- /?agent-fix:(?:verdict|verification) -->$")
+
+
 def assert_nothing_active(made: str) -> None:
+    assert all(len(re.findall(rf"(?m)^<!-- {part} -->$", made)) < 2 for part in PARTS), (
+        "each part of ours is there once"
+    )
     tokens = flat(PARSER.parse(made))
     assert not {token.type for token in tokens} & {"image", "link_open", "s_open"}
-    html = " ".join(token.content for token in tokens if token.type in {"html_block", "html_inline"})
+    html = " ".join(PART.sub("", token.content) for token in tokens if token.type in {"html_block", "html_inline"})
     assert set(re.findall(r"<\s*/?\s*([\w!?]+)", html)) <= {"details", "summary", "br", "sub"}
     assert "=" not in html, "no attribute"
     assert not re.search(r"@\w|#\d", html), "no mention in a summary"

@@ -6,6 +6,7 @@ import pytest
 
 from app.core.examples import Because, JudgedExample, OutdatedTest, PlanExamples, ProgramRun, Review
 from app.core.verification import (
+    EarlierProof,
     Execution,
     ExistingTestChange,
     Facts,
@@ -17,7 +18,7 @@ from app.core.verification import (
     TestCount,
     Verdict,
 )
-from app.verify.verdict import is_name_of, with_rest, with_verdict
+from app.verify.verdict import earlier_proof, is_name_of, with_rest, with_verdict
 
 RANK: dict[Verdict, int] = {"broken": 0, "unproved": 1, "tested": 2, "proved": 3}
 OK = Execution(command="pytest", exit_code=0, seconds=1)
@@ -174,6 +175,47 @@ def test_work_that_changes_no_behaviour_is_tested_by_the_suite() -> None:
     assert verdict(facts(**upkeep))[0] == "tested"
     assert verdict(facts(**upkeep, suite=None))[0] == "unproved"
     assert verdict(facts(**upkeep, suite=suite(newly_failing=("a",))))[0] == "broken"
+
+
+def again(known: Verdict, *examples: JudgedExample) -> EarlierProof:
+    return EarlierProof(commit="1" * 40, verdict=known, examples=examples or (SHOWN, HIDDEN, KEPT))
+
+
+NO_PLAN: dict[str, object] = {"examples": PlanExamples(absent="the job has no plan."), "review": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({**NO_PLAN, "tests_or_text_only": True}, "proved"),
+        ({**NO_PLAN, "expects_red": False}, "proved"),
+        ({**NO_PLAN, "tests_or_text_only": True, "suite": suite(newly_failing=("a",))}, "broken"),
+        ({**NO_PLAN, "tests_or_text_only": True, "suite": None}, "unproved"),
+        ({**NO_PLAN, "tests_or_text_only": True, "earlier": again("tested")}, "tested"),
+        (
+            {**NO_PLAN, "tests_or_text_only": True, "earlier": again("broken")},
+            "unproved",
+        ),
+        ({**NO_PLAN, "earlier": again("proved", example("e1", change="wrong"))}, "broken"),
+        ({**NO_PLAN}, "tested"),
+        ({**NO_PLAN, "review": NOTHING, "reproduction": OWN}, "tested"),
+        ({}, "proved"),
+        ({"review": None}, "tested"),
+        ({"earlier": again("unproved")}, "unproved"),
+    ],
+)
+def test_a_follow_up_is_judged_by_what_was_proved_before(changes: dict[str, object], expected: Verdict) -> None:
+    assert verdict(facts(**({"earlier": again("proved")} | changes)))[0] == expected
+
+
+def test_earlier_examples_that_held_are_run_again_under_names_of_their_own() -> None:
+    known = with_verdict(facts(SHOWN, HIDDEN, example("4", change="wrong", disputed="No."), review=counter()))
+    found = earlier_proof("2" * 40, known)
+    assert [(one.name, one.hidden, one.base, one.change) for one in found.examples] == [
+        ("e1", False, SHOWN.base, ()),
+        ("e2", True, HIDDEN.base, ()),
+    ]
+    assert (found.commit, found.verdict) == ("2" * 40, known.verdict)
 
 
 def test_a_program_that_hangs_or_cannot_run_prints_nothing_right() -> None:
