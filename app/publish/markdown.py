@@ -23,7 +23,7 @@ _ACTIVE = re.compile(
     | \#\d | \bgh-\d                     # issues, pull requests, owner/repo#1
     | :// | \bwww\. | \b(?:mailto|xmpp): # links
     | \b[0-9a-f]{7,64}\b                 # commits
-    | \w\.[^\W\d_]{2,} | ^[.\w-]*/[./\w-]   # hosts, file names, dotted names, paths
+    | [^\s.]\.[^\W\d_]{2,} | ^[.\w-]*/[./\w-]   # hosts, file names, dotted names, paths
     | \w_\w | \w\(\) | ^--?\w            # identifiers, calls, options
     """
 )

@@ -45,6 +45,7 @@ ftp://evil.example/x
 www.evil.example
 WWW.EVIL.EXAMPLE
 evil.com
+1=.com
 //evil.com/x
 a@evil.example
 xmpp:a@evil.example/r
