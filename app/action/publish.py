@@ -173,6 +173,7 @@ CALM: Final[frozenset[JobState]] = frozenset(
         "already_works",
         "reproduced",
         "not_reproduced",
+        "verified",
         "no_change",
         "stopped",
         "needs_input",

@@ -245,8 +245,8 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
     change = compared.change if compared else ""
     draft = LocalJobDraft(options, local_context.settings, inspected, config, issue, image_collection, change)
     budget = config.budget.over(Budget(usd=local_context.settings.budget))
-    if options.aim == "reproduce":
-        budget = budget.for_a_look()
+    if options.aim != "fix":
+        budget = budget.for_a_look() if options.aim == "reproduce" else budget.for_a_verdict()
     new = draft.job(plan_file=_read_plan(options.plan_file), budget=budget)
     key = work_key(new)
     row = None if options.restart else store.unfinished(key)

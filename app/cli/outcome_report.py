@@ -13,7 +13,7 @@ from app.config.settings import read_settings
 from app.core.errors import ExitCode, OutputError
 from app.core.model_usage import dollars
 from app.core.text import plain
-from app.jobs.outcomes import Outcome, Outcomes
+from app.jobs.outcomes import VERIFICATION, Outcome, Outcomes
 from app.publish.markdown import duration
 from app.server.context import existing_server_context
 
@@ -51,6 +51,8 @@ def report_command(arguments: argparse.Namespace) -> int:
 
 def summarise(found: Sequence[Outcome], since: datetime, until: datetime) -> dict[str, Any]:
     """The report's figures. Money is in decimal strings of dollars, as in the API."""
+    judged = [each for each in found if each.kind == VERIFICATION]
+    fixes = [each for each in found if each.kind != VERIFICATION]
     pulls = {(each.repository, each.pull): each for each in found if each.pull_state in OPENED}
     states = Counter(each.pull_state for each in pulls.values())
     decided, cost = states["merged"] + states["closed"], sum(each.cost for each in found)
@@ -72,7 +74,8 @@ def summarise(found: Sequence[Outcome], since: datetime, until: datetime) -> dic
         "cost_per_merged_pull_request": dollars(cost / states["merged"]) if states["merged"] else None,
         "median_seconds_to_first_reaction": _median(each.reaction_seconds for each in found),
         "median_seconds_to_pull_request": _median(each.pull_request_seconds for each in found),
-        "verdicts": dict(Counter(each.verdict or each.state for each in found).most_common()),
+        "verdicts": dict(Counter(each.verdict or each.state for each in fixes).most_common()),
+        "verifications": dict(Counter(each.verdict or each.state for each in judged).most_common()),
         "models": _groups(found, "model"),
         "repositories": _groups(found, "repository"),
         "kinds": _groups(found, "kind"),
@@ -133,6 +136,9 @@ def render_text(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name:<30}{value}"
     verdicts = ", ".join(f"{count:,} {name}" for name, count in report["verdicts"].items())
     yield f"{'Verdicts':<30}{verdicts}"
+    if judged := report["verifications"]:
+        verdicts = ", ".join(f"{count:,} {name}" for name, count in judged.items())
+        yield f"{'Verified changes of others':<30}{verdicts}"
     yield ""
     yield _line("", ("jobs", "proved", "merged", "cost", "per merged"))
     for title, key in (("model", "models"), ("repository", "repositories"), ("kind of task", "kinds")):

@@ -93,6 +93,10 @@ class Budget(Record):
         share = {"usd": self.usd // 5, "minutes": self.minutes / 5, "steps": max(self.steps // 5, 1)}
         return self.model_copy(update=share)
 
+    def for_a_verdict(self) -> "Budget":
+        """A fifth of the money: a verification has no work to pay for, but all the tests to run."""
+        return self.model_copy(update={"usd": self.usd // 5})
+
 
 class Job(Record):
     """All that is decided about a job before its first step; it never changes afterwards.

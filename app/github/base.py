@@ -105,6 +105,8 @@ Conclusion = Literal["success", "failure", "neutral", "action_required", "cancel
 
 CHECK: Final = "agent-fix"
 """The name of our check."""
+CHECK_OF_CHANGE: Final = "agent-fix verify"
+"""The name of our check on somebody's pull request."""
 
 
 class NewCheckRun(Record):

@@ -287,6 +287,16 @@ class RepositoryReader:
         """The commits of a pull request, oldest first; GitHub lists at most 250."""
         return tuple(await self.api.pages(models.PullRequestCommit, calls.LIST_PULL_COMMITS, number))
 
+    async def requires_check(self, branch: str, name: str) -> bool:
+        """True if a ruleset requires this check before something is merged into the branch."""
+        try:
+            rules = await self.api.pages(models.BranchRule, calls.LIST_BRANCH_RULES, branch)
+        except (NeedsHumanAction, NoAccess):  # such as a plan without rulesets
+            return False
+        required = [rule.parameters or {} for rule in rules if rule.type == "required_status_checks"]
+        checks = [check for each in required for check in each.get("required_status_checks") or ()]
+        return any(isinstance(check, dict) and check.get("context") == name for check in checks)
+
     async def merge_base(self, base: str, head: str) -> str:
         """The merge base of two commits. Raises NeedsHumanAction or NoAccess if there is none."""
         found = await self.api.read(models.ComparisonResponse, calls.COMPARE_COMMITS, f"{base}...{head}")

@@ -8,7 +8,7 @@ from app.core.record import Record
 from app.core.task import IssueRef, Person
 from app.github.base import ReactionTarget
 
-JobAim = Literal["fix", "plan", "ask", "follow_up", "revise", "fix_checks", "conflicts", "ci"]
+JobAim = Literal["fix", "plan", "ask", "verify", "follow_up", "revise", "fix_checks", "conflicts", "ci"]
 """The bot itself may start `fix_checks` and `conflicts`, which then count as rounds. So does `revise`: a review asked
 for changes without a command. `ci` and a merge without conflicts are the publisher's alone."""
 NO_REQUESTER: frozenset[JobAim] = frozenset({"fix_checks", "conflicts"})
@@ -55,6 +55,8 @@ class JobContext(Record):
     publish_target: PublishTarget
     base_ref: str
     """The base branch of the pull request."""
+    required: bool = False
+    """For a verification: the base branch requires its check, so that one without a clear verdict must not pass."""
     pull: int | None = None
     """The number of the pull request that the job follows up."""
     fork: bool = False
@@ -71,9 +73,10 @@ class JobContext(Record):
 
     @property
     def active_key(self) -> str:
-        """The key that makes an active job unique for its issue; questions have keys of their own."""
+        """The key that makes an active job unique for its issue; a question or a verification runs beside another."""
         place = f"{self.issue_ref.repository}#{self.issue_ref.number}"
-        return f"{place}/ask:{self.trigger}" if self.aim == "ask" else place
+        beside = {"ask": f"/ask:{self.trigger}", "verify": "/verify"}
+        return f"{place}{beside.get(self.aim, '')}"
 
     @property
     def is_round(self) -> bool:

@@ -23,6 +23,8 @@ AT_ONCE: Final = 500
 OVERLAP: Final = timedelta(minutes=20)
 """The maximum clock difference between machines that is tolerated."""
 LOOK_AGAIN: Final = timedelta(hours=6)
+VERIFICATION: Final = "verification"
+"""The kind of a job that judged somebody's change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +143,14 @@ def _values(db: Connection, job_id: str) -> dict[str, object]:
     ).where(calls.c.job_id == job_id, calls.c.state != "reserved")
     tokens, cost = db.execute(spent).one()
     pull = pull_number(str(result.get("url", ""))) or (job_context.pull if job_context and job_context.pull else 0)
+    judged = row.job.aim == "verify"  # somebody else's pull request is no result of ours
+    pull = 0 if judged else pull
     return {
         "job": job_id,
         "installation": place.installation if place else 0,
         "repository_id": place.repository if place else 0,
         "repository": f"{place.owner}/{place.name}" if place else row.job.task.repository,
-        "kind": row.job.kind,
+        "kind": VERIFICATION if judged else row.job.kind,
         "model": "recorded" if row.job.main_model.startswith("recorded/") else row.job.main_model,
         "verdict": raw["verdict"],
         "state": row.state,

@@ -363,7 +363,7 @@ class StoredProgress:
 
 ALL_JOBS_EVERY = timedelta(minutes=10)
 """Between two queries of all jobs for unposted changes; the others read only jobs that changed within twice that."""
-NO_QUESTION: Final = sa.not_(jobs.c.key.like("%/ask:%"))
+NO_QUESTION: Final = sa.not_(sa.or_(jobs.c.key.like("%/ask:%"), jobs.c.key.like("%/verify")))
 AFTER_REST: Final = "rest_ended"
 """The `posted_state` of a published job of which the remaining tests have ended: its status is posted again."""
 
@@ -408,8 +408,12 @@ class JobQueries:
         return JobContext.model_validate(found) if found else None
 
     def active(self, repository: int, number: int) -> JobWithContext | None:
-        """The one unfinished job of this issue or pull request, not counting questions."""
+        """The one unfinished job of this issue or pull request, not counting questions and verifications."""
         return self._first(job_contexts.c.active_key == f"{repository}#{number}")
+
+    def verification(self, repository: int, number: int) -> JobWithContext | None:
+        """The newest verification of a pull request."""
+        return self._first(*_about(repository, number), jobs.c.key.like("%/verify"))
 
     def newest(self, repository: int, number: int) -> JobWithContext | None:
         """The newest job of an issue or pull request, not counting questions."""

@@ -17,7 +17,7 @@ from app.core.model_usage import dollars
 from app.core.state_words import WORDS, Condition
 from app.core.text import one_line, plain
 from app.core.verification import Verdict, Verification
-from app.github.base import CHECK, Conclusion
+from app.github.base import CHECK, CHECK_OF_CHANGE, Conclusion
 from app.jobs.store import AFTER_REST, JobBlobs, JobQueries, JobStore, JobWithContext
 from app.llm.ledger import NEAR_CAP, Ledger
 from app.publish.effects import (
@@ -31,6 +31,7 @@ from app.publish.effects import (
     UpdateStatusComment,
     WriteCheckRun,
 )
+from app.publish.markdown import inline
 from app.publish.outbox import Outbox, StaleEpoch, TooManyEffects
 from app.publish.publisher import IsolatedLoop
 from app.publish.result_view import meaning
@@ -191,9 +192,12 @@ def status_effects(view: StatusView, posted_state: str, *, newest: bool = True) 
     yield UpdateStatusComment(body=render_status(view), state=view.comment_state)
     if posted_state == view.state:
         return
-    if view.state in PUBLISHED and view.result and view.result.verification:
+    if view.job.aim == "verify":
+        yield _check_of_change(view)
+        yield ChangeLabels(remove=("agent-verify",))
+    elif view.state in PUBLISHED and view.result and view.result.verification:
         yield _check(view, view.result, view.result.verification)
-    if view.job.aim != "ask" and newest:
+    if view.job.aim not in {"ask", "verify"} and newest:
         yield labels(view.condition, view.job.task.prompt, again=posted_state == AFTER_REST)
     if target is not None and (reaction := WORDS[view.condition].reaction):
         yield AddReaction(target=target, content=reaction)
@@ -227,6 +231,23 @@ def labels(condition: Condition, prompt: str = "", *, again: bool = False) -> Ch
     ours = ("agent-in-progress", "agent-done", "agent-needs-human")
     requests = () if again else ("agent-fix", *((f"agent-fix:{prompt}",) if prompt else ()))
     return ChangeLabels(add=(there,) if there else (), remove=(*requests, *(name for name in ours if name != there)))
+
+
+def _check_of_change(view: StatusView) -> WriteCheckRun:
+    """The check on somebody's commit: in progress until there is a verdict, and never green without one."""
+    facts = view.result.verification if view.result else None
+    if view.state != "verified" or view.result is None or facts is None:
+        ended: dict[str, Conclusion] = {"stopped": "cancelled", "no_access": "cancelled"}
+        conclusion = ended.get(view.state, "action_required") if view.state in FINAL else None
+        text = f"{view.headline}. {one_line(view.reason)}"
+        title, summary = text[:200], inline(text)
+        return WriteCheckRun(
+            name=CHECK_OF_CHANGE, commit=view.job.change, title=title, summary=summary, conclusion=conclusion
+        )
+    found = _check(view, view.result, facts)
+    if view.job_context.required and found.conclusion == "neutral":
+        found = found.model_copy(update={"conclusion": "action_required"})  # GitHub lets a neutral check pass
+    return found.model_copy(update={"name": CHECK_OF_CHANGE})
 
 
 def _check(view: StatusView, result: JobResult, facts: Verification) -> WriteCheckRun:

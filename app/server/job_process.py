@@ -455,6 +455,8 @@ class JobProcess:
         settings = self.server_context.settings
         job = found.job.model_copy(update={"sandbox": settings.sandbox})  # this machine's operator chooses it
         self._fetch_missing(mirror, job_context.issue_ref.repository, job.task.base, *job_context.parents[:1])
+        if job.change:
+            self._fetch_missing(mirror, job_context.issue_ref.repository, job.change)
         if fix := job.task.fixed_by:
             self._fetch_missing(mirror, job_context.issue_ref.repository, fix)
             self._fetch_missing(mirror, job_context.issue_ref.repository, *mirror.parents(fix)[:1])

@@ -75,8 +75,9 @@ class BaseCommitFetcher:
         branches = BranchesApi(reader.api, self._mirror(issue_ref.repository), job_context.author.email)
         on_pull = job.task.origin is not None and job.task.origin.is_pull_request
         shown_at = f"refs/pull/{issue_ref.number}/head" if on_pull else ""
-        for commit in dict.fromkeys((job.task.base, *job_context.parents)):
-            await branches.fetch(commit, ref=shown_at if commit == job.task.base else "")
+        shown = job.change or job.task.base
+        for commit in dict.fromkeys(filter(None, (job.task.base, job.change, *job_context.parents))):
+            await branches.fetch(commit, ref=shown_at if commit == shown else "")
         if job_context.aim == "ci":
             patch, note = Patch(base=job.task.base, changes=()), "CI may start: agent-fix pushed an empty commit."
             await asyncio.to_thread(self._hand_over, each, branches.store, patch, "Let CI start\n", note)

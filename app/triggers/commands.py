@@ -25,6 +25,7 @@ CommandName = Literal[
     "plan",
     "approve",
     "ask",
+    "verify",
     "stop",
     "status",
     "retry",
@@ -331,6 +332,18 @@ def _with_path(command: AgentCommand, rest: str, below: str) -> AgentCommand:
     return _with_text(command.model_copy(update={"options": options}), rest, below)
 
 
+OPINIONS: Final = ("review", "check", "test", "judge", "evaluate", "assess", "validate", "examine")
+"""Words that ask for an opinion on a pull request: nothing is ever pushed for them to somebody's branch."""
+_POLITE: Final = frozenset({"please", "can", "could", "would", "you", "kindly", "just", "also", "now", "and"})
+
+
+def asks_for_opinion(text: str) -> str:
+    """The word with which a message asks for an opinion; empty if it does not begin with one."""
+    words = (word.casefold().strip(".,:;!?") for word in text.split()[:6])
+    first = next((word for word in words if word not in _POLITE), "")
+    return first if first in (*OPINIONS, "verify") else ""
+
+
 class CommandSyntax(NamedTuple):
     """How a command is written, after its name and options."""
 
@@ -356,6 +369,10 @@ SYNTAX: Final[dict[CommandName, CommandSyntax]] = {
     "plan": CommandSyntax({"/agent plan": "plan only, and wait"}, _with_prompt),
     "approve": CommandSyntax({"/agent approve": "continue with the plan in the status comment"}, synonyms=("accept",)),
     "ask": CommandSyntax({"/agent ask …": "answer a question without changing anything"}, _with_question),
+    "verify": CommandSyntax(
+        {"/agent verify": "on any pull request: judge it by examples, a reviewer and the suite, and change nothing"},
+        synonyms=OPINIONS,
+    ),
     "stop": CommandSyntax({"/agent stop": "stop the job"}, synonyms=("abort", "cancel", "halt", "kill")),
     "status": CommandSyntax({"/agent status": "show the job's state"}, synonyms=("progress",)),
     "retry": CommandSyntax({"/agent retry": "start again from scratch"}, _with_prompt, synonyms=("restart", "redo")),

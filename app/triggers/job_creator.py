@@ -31,6 +31,7 @@ from app.core.task import (
     FIX_OPEN_CHECKS,
     REVIEW_REQUEST,
     AllowedPath,
+    Issue,
     KindDecision,
     Task,
     TaskOrigin,
@@ -38,9 +39,10 @@ from app.core.task import (
     WorkType,
     explicitly_requested_kind,
     kind_of,
+    kind_of_change,
 )
 from app.core.text import one_line, visible
-from app.github.base import NeedsHumanAction
+from app.github.base import CHECK_OF_CHANGE, NeedsHumanAction
 from app.github.models import PullRequest, Repository
 from app.github.reader import RepositoryReader
 from app.jobs.context import JobAim, JobContext, PublishTarget
@@ -100,6 +102,9 @@ class JobDraft:
     """The repository's own prompt that was asked for."""
     former: JobWithContext | None = None
     """The job that is started again, and stopped if it is active."""
+    intent: Issue | None = None
+    """For a verification: what the pull request is for."""
+    required: bool = False
 
     @property
     def config(self) -> RepoConfig:
@@ -133,6 +138,8 @@ class JobDraft:
             budget = budget.model_copy(update={"usd": options.budget})
         elif self.aim == "ask":
             budget = budget.for_a_look()
+        elif self.aim == "verify":
+            budget = budget.for_a_verdict()
         same_branch = pull is not None and self._publish_target() == "same_branch"
         new_branch = config.branch_for(slug=task.slug, number=self.context.trigger.number)
         return Job(
@@ -147,7 +154,8 @@ class JobDraft:
             sandbox=self.defaults.sandbox,
             plan_mode=self._plan_mode(),
             plan_file=self.plan_file,
-            aim="ask" if self.aim == "ask" else "fix",
+            aim="ask" if self.aim == "ask" else "verify" if self.aim == "verify" else "fix",
+            change=pull.head if pull is not None and self.aim == "verify" else "",
             attempts=options.attempts or 1,
             created_at=self.created_at.replace(microsecond=0),
         )
@@ -168,6 +176,7 @@ class JobDraft:
             base_ref=pull.base_branch if pull else self.base_branch,
             pull=pull.number if pull else None,
             fork=fork,
+            required=self.required,
             expected=pull.head if pull and target == "same_branch" else "",
             parents=self.parents,
             overrides=self.overrides,
@@ -178,12 +187,15 @@ class JobDraft:
     def _task(self) -> Task:
         request, repository, facts = self.request, self.context.repo.repository, self.context.facts
         subject, pull = request.subject, facts.pull
-        issue = issue_of(subject.title, subject.body, number=self.context.trigger.number, labels=subject.labels)
+        issue = self.intent or issue_of(
+            subject.title, subject.body, number=self.context.trigger.number, labels=subject.labels
+        )
         kind = self.kind()
         if self.aim == "revise":
             default_text = REVIEW_REQUEST
         else:
-            default_text = FIX_OPEN_CHECKS if pull is not None and self.aim not in {"ask", "conflicts"} else ""
+            asks = pull is not None and self.aim not in {"ask", "conflicts", "verify"}
+            default_text = FIX_OPEN_CHECKS if asks else ""
         allow = request.options.allow
         allowed = [each for each in self._formerly_allowed() if each.path != allow]
         if allow:
@@ -192,7 +204,7 @@ class JobDraft:
             repository=f"{repository.owner}/{repository.name}",
             issue=issue,
             base=self.base,
-            base_ref=pull.head_branch if pull else self.base_branch,
+            base_ref=self._base_ref,
             slug=slug(issue.title),
             requester=facts.requester.person if facts.requester else None,
             origin=TaskOrigin(
@@ -210,6 +222,13 @@ class JobDraft:
             allowed_paths=tuple(allowed),
         )
 
+    @property
+    def _base_ref(self) -> str:
+        pull = self.context.facts.pull
+        if pull is None:
+            return self.base_branch
+        return pull.base_branch if self.aim == "verify" else pull.head_branch
+
     def _formerly_allowed(self) -> tuple[AllowedPath, ...]:
         """What people allowed the former job, if it changed nothing on GitHub."""
         former = self.former
@@ -218,11 +237,14 @@ class JobDraft:
         return former.job.task.allowed_paths
 
     def _publish_target(self) -> PublishTarget:
-        return "nowhere" if self.aim in {"ask", "plan"} else self.request.destination
+        return "nowhere" if self.aim in {"ask", "plan", "verify"} else self.request.destination
 
     def kind(self) -> KindDecision:
         """The kind of task that is requested."""
         request, prompt = self.request, self.prompt
+        if self.intent is not None:
+            signals = TaskSignals(title=self.intent.title, labels=request.subject.labels)
+            return kind_of_change(kind_of(signals))
         places: dict[JobAim, WorkType] = {"fix_checks": "checks", "conflicts": "merge"}
         return kind_of(
             TaskSignals(
@@ -240,7 +262,7 @@ class JobDraft:
         """An approved plan is not made again; a change to a pull request is small, or says itself what to do."""
         if self.aim == "plan":
             return "only"
-        if self.plan_file:
+        if self.plan_file or self.aim == "verify":
             return "auto"
         return "none" if self.context.facts.pull is not None or self.aim == "ask" else self.config.plan
 
@@ -356,6 +378,15 @@ class JobCreator:
         draft = self.draft(request, context, aim=aim, base=base, prompt_context=prompt_context, text=text)
         return await self.admit(replace(draft, plan_file=plan_file, prompt=prompt, former=former))
 
+    async def verify(
+        self, request: JobRequest, context: TriggerContext, *, base: str, intent: Issue
+    ) -> str | TriggerAnswer:
+        """Create a job that judges a pull request from this commit on, which its branch began at."""
+        pull = context.facts.pull
+        required = pull is not None and await context.repo.reader.requires_check(pull.base_branch, CHECK_OF_CHANGE)
+        draft = self.draft(request, context, aim="verify", base=base)
+        return await self.admit(replace(draft, intent=intent, required=required))
+
     def _add_failed_attempts(self, context: TriggerContext, prompt_context: PromptContext) -> None:
         """Tell the model why earlier attempts at this issue failed."""
         issue_ref = context.issue_ref
@@ -420,7 +451,7 @@ class JobCreator:
 async def _with_prompts(draft: JobDraft) -> JobDraft:
     """Use the default branch's prompts for a pull request, or another base: these branches cannot change them."""
     at_default = draft.context.facts.pull is None and draft.base_branch == draft.context.repo.repository.default_branch
-    if at_default or draft.aim in {"ask", "ci"}:
+    if at_default or draft.aim in {"ask", "ci", "verify"}:
         return draft
     path = path_of(draft.kind().kind)
     content = await draft.context.repo.reader.file(path)

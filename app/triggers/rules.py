@@ -49,6 +49,7 @@ from app.triggers.handlers.base import CommandHandler, refused
 
 LABEL: Final = "agent-fix"
 PROMPT_LABEL: Final = "agent-fix:"
+VERIFY_LABEL: Final = "agent-verify"
 MAX_AGE: Final = timedelta(days=7)
 """A comment older than this is not acted on; the inbox remembers what it has seen for longer."""
 PER_HOUR: Final = 30
@@ -81,13 +82,15 @@ def _command_of_label(event: LabelAdded) -> AgentCommand | None:
     """`agent-fix:NAME` starts a job with the repository's prompt NAME; so does `agent-fix` where it is there too."""
     if event.label.casefold() == LABEL:
         return AgentCommand(verb="fix", options=CommandOptions(prompt=_chosen_prompt(event.subject)))
+    if event.label.casefold() == VERIFY_LABEL:
+        return AgentCommand(verb="verify")
     name = prompt_of_label(event.label)
     return AgentCommand(verb="fix", options=CommandOptions(prompt=name)) if name else None
 
 
 def starts_job(label: str) -> bool:
-    """Whether adding this label requests a job: `agent-fix` or `agent-fix:NAME`."""
-    return label.casefold() == LABEL or bool(prompt_of_label(label))
+    """Whether adding this label requests a job: `agent-fix`, `agent-fix:NAME` or `agent-verify`."""
+    return label.casefold() in {LABEL, VERIFY_LABEL} or bool(prompt_of_label(label))
 
 
 def _chosen_prompt(subject: EventSubject) -> str | None:

@@ -13,12 +13,14 @@ from app.triggers.handlers.resume import CONTINUE
 from app.triggers.handlers.retry import ALLOW, RETRY
 from app.triggers.handlers.status import HELP, STATUS
 from app.triggers.handlers.stop import STOP
+from app.triggers.handlers.verify import VERIFY
 
 HANDLERS: Final[dict[Verb, CommandHandler]] = {
     "fix": FIX,
     "steer": STEER,
     "revise": REVISE,
     "ask": ASK,
+    "verify": VERIFY,
     "plan": PLAN,
     "approve": APPROVE,
     "stop": STOP,

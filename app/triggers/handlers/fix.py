@@ -9,7 +9,8 @@ from app.config.repository import RepoConfig
 from app.core.errors import ConfigError
 from app.core.text import clip, count, one_line
 from app.publish import replies
-from app.triggers.decisions import Decision, EventFacts, Ignored, RequestAim, TriggerAnswer
+from app.triggers.commands import asks_for_opinion
+from app.triggers.decisions import Decision, EventFacts, Ignored, Reply, RequestAim, TriggerAnswer
 from app.triggers.handlers.base import (
     CommandCall,
     CommandHandler,
@@ -49,6 +50,12 @@ def _refuse(facts: EventFacts) -> Decision | None:
 
 
 def _refuse_message(facts: EventFacts) -> Decision | None:
+    word = asks_for_opinion(facts.command.text) if facts.command else ""
+    if word and facts.pull is not None and not facts.is_our_pull_request and not facts.state.working:
+        text = (
+            f"`/agent {word} …` asks for an opinion, so nothing is changed. `/agent fix {word} …` changes the branch."
+        )
+        return Reply(rule="asks_for_opinion", text=text, suggestion="/agent verify")
     return refuse_options(facts, "budget") if facts.state.job_state == "needs_input" else _refuse(facts)
 
 

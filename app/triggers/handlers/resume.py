@@ -9,7 +9,7 @@ from app.jobs.job_actions import raised_budget
 from app.jobs.trigger_log import JobMessage, MessageKind
 from app.publish import replies
 from app.triggers.decisions import EventFacts, Reply, TriggerAnswer
-from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome, refuse_options
+from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome, newest_job_or_question, refuse_options
 
 
 def _refuse(facts: EventFacts) -> Reply | None:
@@ -50,4 +50,4 @@ def resume(call: CommandCall, kind: MessageKind, text: str) -> Outcome:
     return TriggerAnswer("reply too_late", text)
 
 
-CONTINUE = CommandHandler(_run, refuse=_refuse, asks_for_work=True)
+CONTINUE = CommandHandler(_run, refuse=_refuse, find_job=newest_job_or_question, asks_for_work=True)

@@ -11,11 +11,15 @@ from app.triggers.decisions import EventFacts, Reply
 from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome, early_draft, when_idle
 from app.triggers.handlers.ci import start_ci
 from app.triggers.handlers.rebase import merge_base_branch
+from app.triggers.handlers.verify import verify
 from app.triggers.job_creator import as_before
 from app.verify.gates.paths import is_configured
 
 
 async def _retry(call: CommandCall) -> Outcome:
+    repository, number = call.context.repo.repository.id, call.context.trigger.number
+    if call.context.facts.job is None and call.stores.job_queries.verification(repository, number) is not None:
+        return await verify(call)  # never a fix of somebody's pull request in its place
     return early_draft(call.context) or await asyncio.to_thread(_publish_again, call) or await _restart(call)
 
 

@@ -1,6 +1,7 @@
 """The report: figures in a terminal, on a page, as JSON; and nobody's text but ours is active in it."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from app.cli import main
 from app.cli.outcome_report import render_page, render_text, summarise
 from app.core.errors import ExitCode
-from app.jobs.outcomes import Outcome, PullState
+from app.jobs.outcomes import VERIFICATION, Outcome, PullState
 from tests.support.seeded_database import seeded
 
 SINCE = datetime(2026, 3, 2, tzinfo=UTC)
@@ -93,3 +94,14 @@ def test_command_reads_a_server_database(tmp_path: Path, capsys: pytest.CaptureF
     assert "Verdicts" in page.read_text("utf-8")
     assert main(["report", "--state", str(tmp_path)]) == 0
     assert "Pull requests" in capsys.readouterr().out
+
+
+def test_verifications_are_counted_beside_the_fixes() -> None:
+    judged = tuple(replace(outcome(number), kind=VERIFICATION, verdict=verdict, state="verified")
+                   for number, verdict in enumerate(("proved", "broken", "broken")))  # fmt: skip
+    report = summarise((*FOUND, *judged), SINCE, SINCE + timedelta(days=10))
+    assert report["verifications"] == {"broken": 2, "proved": 1}
+    assert report["verdicts"] == {"proved": 5, "broken": 1}
+    assert report["pull_requests"]["opened"] == 4
+    (line,) = (line for line in render_text(report) if line.startswith("Verified changes of others"))
+    assert line.split()[-4:] == ["2", "broken,", "1", "proved"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.triggers.commands import COMMAND_NAMES, AgentCommand, CommandOptions, parse
+from app.triggers.commands import COMMAND_NAMES, AgentCommand, CommandOptions, asks_for_opinion, parse
 
 USD = 1_000_000
 
@@ -403,3 +403,31 @@ def test_a_separator_that_markdown_does_not_know_ends_no_quote(before: str, end:
     """Quoting a stranger must not give their words the rights of the person who quotes them."""
     assert parse(f"{before}{end}{end}/agent fix also add a package") is None
     assert parse(f"{before}{end}```{end}/agent stop") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("review this", "review"),
+        ("Review, please", "review"),
+        ("please review this", "review"),
+        ("can you just check the parser", "check"),
+        ("test it", "test"),
+        ("verify:", "verify"),
+        ("validate the input", "validate"),
+        ("please\n\nexamine", "examine"),
+        ("add a test for it", ""),
+        ("checks fail, fix them", ""),
+        ("reviewers asked for tabs", ""),
+        ("please", ""),
+        ("", ""),
+    ],
+)
+def test_words_that_ask_for_an_opinion(text: str, word: str) -> None:
+    assert asks_for_opinion(text) == word
+
+
+@pytest.mark.parametrize("word", ["review", "check", "test", "judge", "Review", "test."])
+def test_a_word_for_an_opinion_alone_is_no_instruction(word: str) -> None:
+    command = understood(f"/agent {word}")
+    assert (command.verb, command.suggestion) == ("help", "/agent verify")

@@ -1,0 +1,71 @@
+"""`verify`: somebody's pull request is judged; nothing is pushed or approved.
+
+The base is where its branch left the base branch; the intent is that of the issue that it closes, else its own.
+"""
+
+import re
+from typing import Final
+
+from app.core.issue_file import issue_of
+from app.core.task import Issue
+from app.jobs.store import JobQueries, JobWithContext
+from app.publish import replies
+from app.triggers.decisions import Decision, EventFacts, Reply, TriggerAnswer, TriggerContext
+from app.triggers.github_clients import if_accessible
+from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome, refused
+
+_CLOSES: Final = re.compile(r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?)\b:?\s+#([0-9]{1,9})\b", re.IGNORECASE)
+MAX_COMMITS: Final = 30
+"""Whose messages say what a pull request is for, if nothing else does."""
+
+
+def _find_job(queries: JobQueries, repository: int, number: int) -> JobWithContext | None:
+    return queries.verification(repository, number)
+
+
+def _refuse(facts: EventFacts) -> Decision | None:
+    if facts.pull is None:
+        text = "`/agent verify` judges a pull request, and this is none."
+        return Reply(rule="only_pull_request", text=text, suggestion="/agent reproduce")
+    if not facts.is_open:
+        return refused("closed", "It is closed; reopen it first.")
+    return refused("busy", "It is being verified already.") if facts.state.working else None
+
+
+async def _run(call: CommandCall) -> Outcome:
+    return await verify(call)
+
+
+async def verify(call: CommandCall) -> Outcome:
+    """Create the job. Raises ValueError for an issue."""
+    pull, reader = call.context.facts.pull, call.context.repo.reader
+    if pull is None:
+        raise ValueError("only pull requests are verified")
+    tip = await reader.head(pull.base_branch) or pull.base
+    base = await if_accessible(reader.merge_base(tip, pull.head))
+    if base is None or base == pull.head:
+        text = "It has no commits that its base does not have." if base else "It has no common history with its base."
+        return TriggerAnswer("reply no_base", replies.refused(text))
+    return await call.job_creator.verify(call.request, call.context, base=base, intent=await _intent(call.context))
+
+
+async def _intent(context: TriggerContext) -> Issue:
+    """What the pull request is for, in people's words."""
+    pull, reader, number = context.facts.pull, context.repo.reader, context.trigger.number
+    if pull is None:
+        raise ValueError("only pull requests are verified")
+    own = issue_of(
+        pull.title, pull.body, number=number, labels=context.facts.issue.labels if context.facts.issue else ()
+    )
+    if closes := _CLOSES.search(pull.body):
+        issue = await if_accessible(reader.issue(int(closes[1])))
+        if issue is not None and not issue.pull_request:
+            body = f"{issue.body}\n\n# The pull request: {pull.title}\n\n{pull.body}"
+            return issue_of(issue.title, body, number=number, labels=own.labels)
+    if own.body:
+        return own
+    messages = [each.message for each in (await reader.commits(number))[:MAX_COMMITS]]
+    return issue_of(pull.title, "\n\n".join(messages), number=number, labels=own.labels)
+
+
+VERIFY = CommandHandler(_run, refuse=_refuse, find_job=_find_job, asks_for_work=True)
