@@ -75,8 +75,8 @@ class JobContext(Record):
     def active_key(self) -> str:
         """The key that makes an active job unique for its issue; a question or a verification runs beside another."""
         place = f"{self.issue_ref.repository}#{self.issue_ref.number}"
-        beside = {"ask": f"/ask:{self.trigger}", "verify": "/verify"}
-        return f"{place}{beside.get(self.aim, '')}"
+        suffixes = {"ask": f"/ask:{self.trigger}", "verify": "/verify"}
+        return f"{place}{suffixes.get(self.aim, '')}"
 
     @property
     def is_round(self) -> bool:

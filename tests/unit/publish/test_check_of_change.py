@@ -9,8 +9,9 @@ from app.core.verification import Verdict
 from app.github.base import CHECK_OF_CHANGE
 from app.publish.effects import ChangeLabels, WriteCheckRun
 from app.publish.status_updater import status_effects
-from tests.unit.publish.test_pull_request_text import verification
-from tests.unit.publish.test_status_text import job, job_context, view
+from tests.support.pull_requests import verification
+from tests.support.server_jobs import job, job_context
+from tests.unit.publish.test_status_text import view
 
 COMMIT = "c" * 40
 
