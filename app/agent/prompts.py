@@ -49,6 +49,7 @@ _GUARDS = "Existing tests near them, the nearest first"
 _IMAGES = "What the images of the issue show, as a model described them"
 _STILL = "What this pull request has been proved by, and must keep:"
 _EXAMPLES = "Examples: what has to be true afterwards"
+_GIVEN = "People's plan, which is settled: call `plan` with the same and with its examples"
 _RUNS = "How an example's program can be run here (`run`)"
 _LESSONS = "What earlier jobs here learned, to be checked before it is relied on"
 _STATE = "The test suite before any change"
@@ -188,12 +189,21 @@ def render_derivation(job: Job, examples: Sequence[JudgedExample]) -> str:
     return _shown(sections).strip()
 
 
-def render_planning(job: Job, overrides: Overrides = NO_OVERRIDES, runs: Sequence[tuple[str, str]] = ()) -> str:
-    """What the first message says of the plan, below the brief; `runs` are the ways to run an example's program."""
+def render_planning(
+    job: Job,
+    overrides: Overrides = NO_OVERRIDES,
+    runs: Sequence[tuple[str, str]] = (),
+    given: Plan | None = None,
+) -> str:
+    """What the first message says of the plan, below the brief.
+
+    `runs` are the ways to run an example's program, `given` is people's plan that has no examples.
+    """
     mark = _delimiter(job.id, *overrides.texts)
     only = [("Only the examples", render("reproduce"))] if job.aim == "reproduce" else []
+    people = [] if given is None else [(_GIVEN, render_plan(given))]
     guided = _guided("How to plan", "plan", overrides, mark) if job.aim != "verify" else []
-    sections = [*only, *guided, (_RUNS, _bullets(runs))]
+    sections = [*only, *guided, *people, (_RUNS, _bullets(runs))]
     return _shown(sections).strip()
 
 

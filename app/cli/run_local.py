@@ -33,7 +33,8 @@ from app.core.verification import Verification
 from app.github.base import NewPullRequest
 from app.jobs.status import WORKED_ON
 from app.jobs.store import StoredProgress
-from app.pipeline.wiring.job_runner import JobRunner
+from app.llm.sql_ledger import SqlLedger
+from app.pipeline.wiring.job_runner import STARTS_OVER, JobRunner
 from app.publish.change_verdict_text import change_verdict
 from app.publish.pull_request_text import PullRequestContent, pull_request_body, pull_request_title, shown_model
 from app.publish.verification_text import Caps
@@ -323,7 +324,11 @@ class LocalRun:
             raise
 
     async def _work(self, *, resumed: bool) -> JobResult:
-        return await (await self._launched()).carry_out(self.order.job.id, resumed=resumed)
+        engine, job = await self._launched(), self.order.job.id
+        if await engine.starts_over(job):
+            await asyncio.to_thread(SqlLedger(self.local_context.store.engine, job, 0).set_aside)
+            self.terminal.report("warning", STARTS_OVER)
+        return await engine.carry_out(job, resumed=resumed)
 
     async def _launched(self) -> "DurableEngine[JobResult]":
         async def work(name: str, journal: Journal) -> JobResult:

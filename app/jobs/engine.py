@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NoReturn
 
-from dbos import DBOS, DBOSConfig, Serializer, SetWorkflowID
+from dbos import DBOS, DBOSConfig, Serializer, SetWorkflowID, WorkflowStatus
 
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
@@ -25,8 +25,8 @@ from app.core.job import Journal, N
 from app.core.processes import this_process
 from app.core.tracing import span
 
-# Change this only if the order of steps changes in a way that stored jobs cannot follow. DBOS's own default hashes the
-# source, so every deployment would strand the jobs in flight.
+# Change this only if the order of steps changes in a way that stored jobs cannot follow: they start over. DBOS's own
+# default hashes the source, so every deployment would do that to the jobs in flight.
 WORKFLOW_VERSION = "5"
 
 POOL = 3
@@ -122,6 +122,9 @@ class DurableEngine(Generic[N]):
     Engines with the same `scope` share their jobs: a resumed job may start in any of their processes. A process that
     works only on certain jobs needs its own scope. The journal is in the Postgres at `database_url`, or in a file in
     `directory` if that is empty.
+
+    A job that another version began, whose steps are not those of this one, starts over with a journal of its own; the
+    old one is left as it is.
     """
 
     def __init__(
@@ -136,6 +139,7 @@ class DurableEngine(Generic[N]):
     ) -> None:
         self._kind = kind
         self._solve = solve
+        self._plain_version = version
         self._version = f"{version}.{scope}" if scope else version
         self._loop: asyncio.AbstractEventLoop
         self._outcomes: dict[str, Future[N]] = {}
@@ -168,32 +172,47 @@ class DurableEngine(Generic[N]):
 
     async def has_begun(self, job_id: str) -> bool:
         """True if steps of the job may be stored."""
-        return await DBOS.get_workflow_status_async(job_id) is not None
+        return (await self._workflow_of(job_id))[1] is not None
 
     async def has_succeeded(self, job_id: str) -> bool:
         """True if the job's result is stored, so that nothing of it runs again."""
-        status = await DBOS.get_workflow_status_async(job_id)
+        status = (await self._workflow_of(job_id))[1]
         return status is not None and status.status == "SUCCESS"
+
+    async def starts_over(self, job_id: str) -> bool:
+        """True if another version has begun the job, and this one has not."""
+        workflow, status = await self._workflow_of(job_id)
+        return workflow != job_id and status is None
 
     async def carry_out(self, job_id: str, *, resumed: bool) -> N:
         """Work on a job until it ends, pauses (raises WaitingForUser) or fails (raises the original error)."""
-        status = await DBOS.get_workflow_status_async(job_id) if resumed else None
+        workflow, status = await self._workflow_of(job_id)
+        status = status if resumed else None
         if status is not None and status.status == "SUCCESS":
             return self._kind.model_validate(status.output)
         if status is not None and status.status == "ERROR":
             raise _cannot_go_on(job_id, "its journal ended with an error")
-        if status is not None and status.app_version != self._version:  # DBOS would silently never start it here
-            raise _cannot_go_on(job_id, "it was started by an incompatible version of agent-fix")
         self._loop = asyncio.get_running_loop()
         outcome: Future[N] = Future()
         self._outcomes[job_id] = outcome
         self._journals[job_id] = DurableJournal(resumed=resumed, fail=partial(_fail, outcome))
         if status is not None:
-            await DBOS.resume_workflow_async(job_id)
+            await DBOS.resume_workflow_async(workflow)
         else:
-            with SetWorkflowID(job_id):
+            with SetWorkflowID(workflow):
                 await DBOS.start_workflow_async(self._workflow, job_id)
         return await asyncio.wrap_future(outcome)
+
+    async def _workflow_of(self, job_id: str) -> tuple[str, WorkflowStatus | None]:
+        """The id and status of a job's workflow; without a status it has to be started.
+
+        DBOS would silently never go on with one of another version.
+        """
+        status = await DBOS.get_workflow_status_async(job_id)
+        if status is None or status.status in ("SUCCESS", "ERROR") or status.app_version == self._version:
+            return job_id, status
+        again = f"{job_id}@{self._plain_version}"
+        return again, await DBOS.get_workflow_status_async(again)
 
     async def _follow(self, job_id: str) -> dict[str, Any]:
         outcome = self._outcomes[job_id]

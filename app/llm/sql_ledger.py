@@ -114,6 +114,7 @@ _BOUGHT = (
     .order_by(calls.c.attempt.desc())
     .limit(1)
 )
+_SET_ASIDE = update(calls).where(_OF_JOB).values(call=literal("earlier.") + calls.c.call)
 _ALL = select(calls).where(_OF_JOB)
 _SUM_UP = text(
     "INSERT INTO job_costs (job_id, cost) SELECT CAST(:job AS VARCHAR), coalesce(sum(cost), 0) FROM calls "
@@ -183,6 +184,11 @@ class SqlLedger:
         with self._writing() as connection:
             connection.execute(_LOSE_ALL, self._named(prefix))
             connection.execute(_SUM_UP, {"job": self._job})
+
+    def set_aside(self) -> None:
+        """Rename all calls so far: they stay paid for, and their answers are not used again."""
+        with self._writing() as connection:
+            connection.execute(_SET_ASIDE, {"job": self._job})
 
     def stored_answer(self, call: str) -> str | None:
         with self._engine.connect() as connection:

@@ -38,7 +38,7 @@ from app.core.job import (
     WaitingForUser,
 )
 from app.core.patch import Patch
-from app.core.plan import Plan, parse_plan_file
+from app.core.plan import Plan, parse_plan_file, render_plan_file
 from app.core.processes import this_process
 from app.core.redaction import Redactor
 from app.core.text import clip
@@ -55,7 +55,13 @@ from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.llm.sql_ledger import SqlLedger
 from app.pipeline.pipeline import PublishedChange
 from app.pipeline.planner import questions_wait
-from app.pipeline.wiring.job_runner import Approver, ChangePublisher, JobRunner, make_budgeted_models
+from app.pipeline.wiring.job_runner import (
+    STARTS_OVER,
+    Approver,
+    ChangePublisher,
+    JobRunner,
+    make_budgeted_models,
+)
 from app.pipeline.wiring.prompts import JobInputs
 from app.publish.effects import CommitRecipe, Effect, OpenDraftPullRequest, PushCommits
 from app.publish.outbox import StaleEpoch
@@ -104,7 +110,8 @@ class ServerApprover(Approver):
         self.user_messages = MessageFeed(server_context, inputs.job.id)
         self._messages = server_context.messages
         self._plans = PlanVersions(server_context.engine, server_context.clock)
-        self._author_of_plan = (job_context.login or job_context.trigger) if inputs.job.plan_file else AGENT
+        by_people = inputs.job.plan_file and inputs.job.plan_mode != "approve"
+        self._author_of_plan = (job_context.login or job_context.trigger) if by_people else AGENT
         self._inputs = inputs
         self.approved = bool(self._messages.since(inputs.job.id, 0, "approve"))
 
@@ -123,6 +130,8 @@ class ServerApprover(Approver):
         if not messages[-1].text:
             return plan
         edited = parse_plan_file(messages[-1].text)
+        if self._inputs.job.plan_file and not edited.examples:
+            return plan  # approved before it had any: the job starts over
         await asyncio.to_thread(self._inputs.show, JobResult(exit_status="awaiting_approval", plan=edited))
         return edited
 
@@ -280,16 +289,16 @@ class JobProcess:
         self._alone = alone
         self._progress: Progress = LoggedProgress() if alone else NoProgress()  # the job's log stores it anyway
         self._draining = asyncio.Event()
+        self._runner: JobRunner | None = None
 
     async def run(self) -> ExitCode:
         """Work until the job is done or cannot continue here; its state then says which."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._drain)
         watching = [asyncio.create_task(self._watch_for_stop())]
-        runner: JobRunner | None = None
         if self._alone:
             watching.append(asyncio.create_task(self._keep_lease()))
         try:
-            runner = await self._wait_for_runner()
+            self._runner = runner = await self._wait_for_runner()
             rest = await asyncio.to_thread(self._is_rest)
             if not rest:
                 runner.job_models.warm()
@@ -304,7 +313,7 @@ class JobProcess:
         except AgentFixError as error:
             if self._draining.is_set() and isinstance(error, LostSandboxError):  # it may have been sent SIGTERM as well
                 return ExitCode.INTERRUPTED
-            await asyncio.to_thread(self.release, error, runner)
+            await asyncio.to_thread(self.release, error, self._runner)
             return error.code
         finally:
             for task in watching:
@@ -338,6 +347,8 @@ class JobProcess:
         engine = await asyncio.to_thread(self.engine, work)
         await asyncio.to_thread(engine.launch)
         name = f"{self.claim.job}.rest" if rest else self.claim.job
+        if not rest and await engine.starts_over(name):
+            self._runner = runner = await asyncio.to_thread(self._start_over)
         if not await engine.has_succeeded(name):
             begun = await engine.has_begun(self.claim.job)
             await asyncio.to_thread(self._fix_sandbox, begun=begun)
@@ -345,6 +356,19 @@ class JobProcess:
         if rest:  # after the workflow, which may have succeeded in a process that died or lost its claim here
             await asyncio.to_thread(self.end_rest, result)
         return result
+
+    def _start_over(self) -> JobRunner:
+        """The runner of a job that a version with other steps began. What it cost and its plan stay. Blocking."""
+        found = self.server_context.job_queries.get(self.claim.job)
+        if found is None:
+            raise _unknown(self.claim.job)
+        self.ledger(found.job, found.job_context).set_aside()
+        plans = PlanVersions(self.server_context.engine, self.server_context.clock).of(self.claim.job)
+        if plans and found.job.plan_mode == "approve" and not plans[-1].plan.questions:
+            self.store.replace(found.job.model_copy(update={"plan_file": render_plan_file(plans[-1].plan)}))
+        runner = self.runner()
+        runner.progress.report("warning", STARTS_OVER)
+        return runner
 
     def _fix_sandbox(self, *, begun: bool) -> None:
         """Store in which sandbox the job begins, and raise SandboxError if it has begun in another one. Blocking."""
@@ -450,7 +474,7 @@ class JobProcess:
         """The job's runner. Raises LostBaseError if the base commit is not here. Blocking."""
         found = self.server_context.job_queries.get(self.claim.job)
         if found is None:
-            raise AgentFixError(f"There is no job {self.claim.job}.", code=ExitCode.INTERNAL)
+            raise _unknown(self.claim.job)
         job_context, mirror = found.job_context, self.server_context.mirror(found.job_context.issue_ref.repository)
         settings = self.server_context.settings
         job = found.job.model_copy(update={"sandbox": settings.sandbox})  # this machine's operator chooses it
@@ -571,6 +595,10 @@ def run_job(settings: Settings, job: str, epoch: int, owner: str) -> NoReturn:
     code = _work(server_context, claim, alone=True)
     server_context.queue.release(claim, crashed=code == ExitCode.INTERNAL)
     end_process(code)
+
+
+def _unknown(job: str) -> AgentFixError:
+    return AgentFixError(f"There is no job {job}.", code=ExitCode.INTERNAL)
 
 
 def _work(server_context: ServerContext, claim: JobClaim, *, alone: bool = False) -> ExitCode:

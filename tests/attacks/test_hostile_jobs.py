@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from app.config.repository import SOURCE
 from tests.support import wallet_project
 from tests.support.console import Console
 from tests.support.recorded_answers import bash, write
@@ -20,7 +19,7 @@ def console(tmp_path: Path) -> Console:
 LIE = wallet_project.FIX._replace(
     arguments=wallet_project.FIX.arguments.replace("[share + 1] * extra", "[share + 9] * extra")
 )
-NO_AUTHOR = {SOURCE: "specification: false\n"}
+NO_EXAMPLES = ()
 """Here only the fixer's own tests speak."""
 CLAIMS = ("All tests pass.", "I have run them again: all tests pass.", "Verdict: proved.", "OK", "Yes.", "Really.", "!")
 
@@ -37,7 +36,7 @@ def test_a_false_submission_is_broken(console: Console, tmp_path: Path) -> None:
     assert finished.code == 21, finished.said
     assert finished.job["exit_status"] == "verification_failed"
     assert finished.verification["verdict"] == "broken"
-    assert "The reproduction still fails on the head." in finished.observation(2)
+    assert "The agent's own test still fails on the change." in finished.observation(2)
     assert "newly failing: tests.test_shares.SplitTest.test_remainder" in finished.stdout
     assert not (console.out / "pull-request.md").exists()
     assert snapshot(repository) == before
@@ -45,9 +44,9 @@ def test_a_false_submission_is_broken(console: Console, tmp_path: Path) -> None:
 
 def test_a_reported_failure_cannot_be_hidden(console: Console, tmp_path: Path) -> None:
     """The test that tells the truth is taken away again, and a command put in its place that is always green."""
-    repository = wallet_project.make_wallet(tmp_path / "wallet", NO_AUTHOR)
+    repository = wallet_project.make_wallet(tmp_path / "wallet")
     recording = (
-        wallet_project.planned()
+        wallet_project.planned(NO_EXAMPLES)
         .turn("Done.", LIE, wallet_project.ADD_TEST)
         .submit(CLAIMS[0], wallet_project.REPRODUCTION)
     )
@@ -63,8 +62,8 @@ def test_a_reported_failure_cannot_be_hidden(console: Console, tmp_path: Path) -
 
 def test_reproductions_that_show_nothing_prove_nothing(console: Console, tmp_path: Path) -> None:
     """One after the other: green until some moment and red from then on, always red, always green."""
-    repository = wallet_project.make_wallet(tmp_path / "wallet", NO_AUTHOR)
-    recording = wallet_project.planned().turn("Mend it.", wallet_project.FIX)
+    repository = wallet_project.make_wallet(tmp_path / "wallet")
+    recording = wallet_project.planned(NO_EXAMPLES).turn("Mend it.", wallet_project.FIX)
     recording.submit(wallet_project.SUMMARY, f"test $(date +%s) -lt {time.time() + 5:.0f}").submit(
         wallet_project.SUMMARY, "false"
     )
@@ -73,15 +72,15 @@ def test_reproductions_that_show_nothing_prove_nothing(console: Console, tmp_pat
     fates = [step["submission"] for step in finished.steps[1:]]
     assert fates[0] in {"returned", "rejected"}, "red or green, but never the one before and the other after"
     assert fates[1] == "rejected"
-    assert "The reproduction still fails on the head." in finished.observation(3)
+    assert "The agent's own test still fails on the change." in finished.observation(3)
     assert finished.code == 20, finished.said
     assert finished.verification["verdict"] == "unproved"
 
 
 def test_reproductions_that_inspect_the_change_prove_nothing(console: Console, tmp_path: Path) -> None:
     """Red and green by what the files say, and not by what they do."""
-    repository = wallet_project.make_wallet(tmp_path / "wallet", NO_AUTHOR)
-    recording = wallet_project.planned().turn("Mend it.", wallet_project.FIX, write("MENDED", "yes\n"))
+    repository = wallet_project.make_wallet(tmp_path / "wallet")
+    recording = wallet_project.planned(NO_EXAMPLES).turn("Mend it.", wallet_project.FIX, write("MENDED", "yes\n"))
     recording.submit(wallet_project.SUMMARY, "test -f MENDED || exit 1")
     recording.submit(wallet_project.SUMMARY, f"grep -q 'share + 1' {wallet_project.SOURCE}")
     finished = console.fix(repository, wallet_project.ISSUE, recording=recording)

@@ -5,6 +5,7 @@ next agent, and nothing that decides about a change ever reads it.
 """
 
 import re
+from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -190,7 +191,7 @@ def test_a_fork_branch_neither_adds_nor_removes_lessons() -> None:
 
 async def test_a_secret_of_ours_is_not_kept_in_any_encoding(store: SqlLessonStore) -> None:
     """Had it ever come into a sandbox: what looks like one is refused before (`test_lessons_admitting`)."""
-    encodings = (MODEL_KEY, MODEL_KEY[::-1], MODEL_KEY.encode().hex())
+    encodings = (MODEL_KEY, b64encode(MODEL_KEY.encode()).decode(), MODEL_KEY.encode().hex())
     said = tuple(f"app/money.py: `split` of people: {each}" for each in encodings)
     memory = JobLessons(job(), store, FullTextRanking(), forget="/agent forget", redactor=Redactor([MODEL_KEY]))
     experience = JobExperience(job(), TREE, verified(), Submission(summary="s", lessons=said))

@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from app.config.settings import settings_from
 from app.core.job import Job
 from app.core.task import Issue
+from app.jobs.engine import WORKFLOW_VERSION
 from app.jobs.queue import JobClaim
 from app.jobs.tables import blobs
 from app.llm.replay import RecordingHeader
@@ -32,6 +33,8 @@ from tests.support.repositories import make_repository
 from tests.support.server_jobs import issue_ref, job, job_context, trigger
 
 KEPT = Path(__file__).with_name("history.json")
+KEPT_0_1 = Path(__file__).with_name("history_0_1.json")
+"""The past of a job of 0.1, whose steps were others (workflow version 4). Never recorded anew."""
 UNTIL = "turn.2.act.before"
 """The death before which all of it happened."""
 JOB = "history"
@@ -41,7 +44,8 @@ _STEPS = "SELECT function_id, function_name, output FROM operation_outputs ORDER
 class ArchivedJob:
     """A server's premises with one job, whose process is started by hand."""
 
-    def __init__(self, where: Path, recording: Path) -> None:
+    def __init__(self, where: Path, recording: Path, **fields: Any) -> None:
+        """`fields` are those of the job that differ."""
         self.where = where
         self.environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         self.server_context = ServerContext(settings_from(self.environment, where / "state"))
@@ -51,7 +55,7 @@ class ArchivedJob:
         base = mirror.fetch(make_repository(where / "sample", PROJECT), "HEAD")
         issue = Issue(title=TITLE, body=BODY, number=issue_ref().number)
         task = job(JOB).task.model_copy(update={"base": base, "issue": issue})
-        self.job: Job = job(JOB, task=task, model=f"recorded/{recording}")
+        self.job: Job = job(JOB, task=task, model=f"recorded/{recording}", **fields)
         self.server_context.queue.admit(self.job, job_context(), trigger("k"), ready=True)
 
     async def work(self, failpoint: str = "") -> int:
@@ -74,9 +78,10 @@ class ArchivedJob:
             bought = [dict(row) for row in db.execute(calls.select()).mappings()]
         return {"job": self.job.model_dump(mode="json"), "steps": steps, "blobs": kept, "calls": bought}
 
-    def bring_in(self, history: dict[str, Any]) -> None:
+    def bring_in(self, history: dict[str, Any], version: str = WORKFLOW_VERSION) -> None:
         """As if all of this had happened here. The job's process has begun, and died before its first step."""
         with self.journal() as journal:
+            journal.execute("UPDATE workflow_status SET application_version = ?", (f"{version}.{JOB}",))
             for number, name, output in history["steps"]:
                 values = (JOB, number, name, output, "json", "agent-fix")
                 journal.execute(

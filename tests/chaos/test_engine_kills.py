@@ -82,14 +82,15 @@ def test_steps_side_by_side_that_both_fail_are_both_begun_again(tmp_path: Path) 
     assert marks(tmp_path, "plan") == marks(tmp_path, "baseline") == 1
 
 
-def test_a_job_of_another_version_is_refused_and_never_waits_for_ever(tmp_path: Path) -> None:
-    """R9, R32: a deploy that works in other steps says so to each job it finds, and leaves its journal as it is."""
+def test_a_job_of_another_version_starts_over_and_goes_on_from_there(tmp_path: Path) -> None:
+    """R9, R32: a deploy that works in other steps leaves nobody's job behind, nor touches the old journal."""
     assert work(tmp_path, "turn.1.stored").returncode == -9
     (tmp_path / "version").write_text("next")
-    assert "it was started by an incompatible version of agent-fix" in work(tmp_path).stdout
-    (tmp_path / "version").unlink()
-    assert work(tmp_path).returncode == 0, "the version that began it still goes on with it"
-    assert marks(tmp_path, "turn.1") == 1
+    assert work(tmp_path, "turn.1.stored").returncode == -9
+    assert marks(tmp_path, "turn.0") == marks(tmp_path, "turn.1") == 2
+    assert work(tmp_path).returncode == 0
+    assert marks(tmp_path, "turn.1") == 2, "in its new journal no step is repeated"
+    assert marks(tmp_path, "publish") == 1
 
 
 def test_a_finished_job_gives_its_result_again_without_working(tmp_path: Path) -> None:

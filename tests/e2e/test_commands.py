@@ -208,7 +208,7 @@ def a_job_is_begun_again(place: E2ERepository) -> None:
     place.until(gate.is_reached, "the second job")
     second = place.comes_to("working", not_before=first.job.id)
     place.says("/agent status")
-    place.told(f"Job `{second.job.id}` is running.")
+    place.told(f"Job `{second.job.id}` is working.")
     place.says("/agent retry")
     third = place.comes_to("pr_opened", not_before=second.job.id)
     gate.open()

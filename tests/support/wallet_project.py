@@ -1,6 +1,6 @@
 """A project of two modules with a bug in one of them, the issue about it, and answers that fix it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support.recorded_answers import RecordedAnswers, bash, edit, view
@@ -66,11 +66,11 @@ def make_wallet(path: Path, more: Mapping[str, str | bytes] | None = None) -> Pa
     return make_repository(path, {**FILES, **(more or {})})
 
 
-def planned() -> RecordedAnswers:
+def planned(examples: Sequence[Mapping[str, object]] = EXAMPLES) -> RecordedAnswers:
     """A recording that begins with a plan and its examples."""
     return RecordedAnswers().plan(
         "The remainder of the division is dropped.",
-        examples=EXAMPLES,
+        examples=examples,
         files=[SOURCE],
         steps=["Add a failing test.", "Give the remainder to the first people.", "Run the suite."],
     )

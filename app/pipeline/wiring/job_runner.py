@@ -87,6 +87,10 @@ _DIGESTS = re.compile(r"^index [0-9a-f]{40}.*\n", re.MULTILINE)
 """Lines of a diff that tell a reader nothing."""
 MIN_BUDGET = 200_000
 """Micro-dollars that a job needs to have a reviewer."""
+STARTS_OVER = (
+    "This job was begun by a version of agent-fix that worked in other steps, so its work starts over. Its plan, what "
+    "people said and what it has cost stay."
+)
 _NONE = KeptChange()
 
 

@@ -329,14 +329,18 @@ class PromptBuilder:
         progress: Progress,
         answers: Sequence[QuestionAnswers] = (),
     ) -> ProposedPlan:
-        """The plan that people edited, or else the model's."""
+        """The plan that people edited, for which the model writes examples if it has none; or else the model's."""
         job = self._inputs.job
-        if job.plan_file:
-            return ProposedPlan(plan=with_origin(parse_plan_file(job.plan_file), ()))
+        given = with_origin(parse_plan_file(job.plan_file), ()) if job.plan_file else None
+        if given is not None and (given.examples or not job.expects_red):
+            return ProposedPlan(plan=given)
         # Not in a thread: a job's steps are numbered in the order in which they start.
         if self._conversation is None:
-            self._conversation = self._planning(workspaces, progress)
-        return await self._conversation.make_plan(self._job_models.of("plan"), journal, answers)
+            self._conversation = self._planning(workspaces, progress, given)
+        proposed = await self._conversation.make_plan(self._job_models.of("plan"), journal, answers)
+        if given is None:
+            return proposed
+        return ProposedPlan(plan=given.model_copy(update={"examples": proposed.plan.examples}), found=proposed.found)
 
     def with_hidden(self, found: PlanExamples) -> PlanExamples:
         """The examples, each marked if the work's prompt has none of its values."""
@@ -378,10 +382,10 @@ class PromptBuilder:
         """The brief of a job that answers a question."""
         return self._brief(())
 
-    def _planning(self, workspaces: Workspaces, progress: Progress) -> PlanConversation:
+    def _planning(self, workspaces: Workspaces, progress: Progress, given: Plan | None) -> PlanConversation:
         job = self._inputs.job
         task = job.task.model_copy(update={"sections": ()})
-        asks = render_planning(job, self._kind.overrides, self._runs if job.expects_red else ())
+        asks = render_planning(job, self._kind.overrides, self._runs if job.expects_red else (), given)
         smallest = render_brief(job.model_copy(update={"task": task}), overrides=self._kind.overrides)
         return PlanConversation(
             brief="\n\n".join(filter(None, (self._brief(()), asks))),
