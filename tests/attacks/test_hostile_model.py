@@ -40,7 +40,7 @@ CALLS: dict[str, tuple[str, str, str]] = {
     "a boolean for a text": ("bash", '{"command": true}', "command: Input should be a valid string"),
     "a text for a number": ("view", '{"path": "app.py", "start": "first"}', "start:"),
     "an object for a text": ("bash", '{"command": {"cmd": "id"}}', "command:"),
-    "an unknown argument": ("bash", '{"command": "id", "sudo": true}', "sudo: there is no such argument"),
+    "an unknown argument": ("bash", '{"command": "id", "sudo": true}', "(ignored, bash has no such argument: sudo)"),
     "NUL in a command": ("bash", '{"command": "id\\u0000 rm"}', "NUL"),
     "NUL in a path": ("view", '{"path": "app.py\\u0000.txt"}', "NUL"),
     "a lone surrogate": ("bash", '{"command": "echo \\ud800"}', "command: must be valid Unicode"),
