@@ -203,7 +203,7 @@ async def test_a_draft_without_a_result_says_so_and_stays(
     await stopped(harness, fake_github, made, state, "Because <b>so</b>.")
     assert (one(fake_github) is pull, pull.state) == (True, "open")
     assert "Not verified yet" not in pull.body
-    assert "Nothing here was verified." in pull.body
+    assert "This branch holds no change of the agent's." in pull.body
     assert "Because" in pull.body
     assert "<b>" not in pull.body
     assert "/agent retry" in pull.body
