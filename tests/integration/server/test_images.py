@@ -80,7 +80,7 @@ async def test_a_screenshot_of_the_issue_is_described_in_the_task(terminal: Term
     assert SEEN in harness.services().assignment(None, None, ()).brief
     assert "1 image of the issue went to a model, and the agent was given its description." in result.notes
     assert "Image 2 of the issue is shown to no model: only files next to the issue's file are read." in result.notes
-    assert terminal.local_context.totals(order.job.id).calls == 3
+    assert terminal.local_context.totals(order.job.id).calls == 4
 
 
 async def test_by_default_no_image_is_read_or_sent(terminal: Terminal) -> None:

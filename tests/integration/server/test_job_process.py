@@ -45,7 +45,8 @@ RHYTHM = Intervals(poll=0.05, heartbeat=0.2, stop=2.0, drain=25.0)
 
 
 def is_handed_over(row: JobRow) -> bool:
-    return row.state == "publishing" and row.result is not None and row.owner is None
+    kept_for_later = row.result is None or row.result.get("unpublished")
+    return row.state == "publishing" and not kept_for_later and row.owner is None
 
 
 def runs_tests(pid: int) -> bool:

@@ -75,7 +75,8 @@ def _by_the_provider() -> Iterator[Case]:
         yield Case(f"an overflow once after {turns} long turns", mended, "submitted", turns + 6)
         twice = first([*worked(turns), TOO_LONG, TOO_LONG, *GOOD], always(TOO_LONG))
         if turns > 2:
-            yield Case(f"two overflows after {turns} long turns", twice, "submitted", turns + 7)
+            # or what a prompt always has is so much of the rest that a second digest would not make it clearly smaller
+            yield Case(f"two overflows after {turns} long turns", twice, "submitted|error", turns + 7)
     each = [reply for turn in worked(11) for reply in (turn, TOO_LONG)]
     yield Case("an overflow at every second call", first(each, always(TOO_LONG)), "error|limit_reached", 30)
     for characters in (30_000, 60_000, 120_000):
