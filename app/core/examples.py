@@ -182,6 +182,18 @@ class PlanExamples(Record):
         return min(showing, key=lambda one: (not one.quoted, len(one.program)), default=None)
 
 
+class FrozenExamples(Record):
+    """The examples of a verification, its author's and its reviewer's, for the next commit of the same change."""
+
+    author: tuple[JudgedExample, ...] = ()
+    reviewer: tuple[JudgedExample, ...] = ()
+
+    def doubt_about(self, example: Example) -> str:
+        """Why this one was unconfirmed when it failed before; empty if it was not."""
+        same = (one for one in (*self.author, *self.reviewer) if one.program == example.program)
+        return next((one.unconfirmed for one in same if one.stdout == example.stdout), "")
+
+
 class Review(Record):
     """A reviewer's counter-examples against a submitted change, as they were run on it and on the base.
 

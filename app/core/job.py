@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar, get_args
 from pydantic import ValidationError
 
 from app.core.errors import AgentFixError, ExitCode
-from app.core.examples import PlanExamples
+from app.core.examples import FrozenExamples, PlanExamples
 from app.core.model_usage import MicroUSD, ModelNames, Reasoning, Totals, WorkKind
 from app.core.patch import FileStat
 from app.core.plan import Plan
@@ -124,6 +124,8 @@ class Job(Record):
     commit."""
     change: str = ""
     """For `verify`: the full id of the commit that is judged. The task's base is where it began."""
+    frozen: FrozenExamples | None = None
+    """For `verify`: an earlier commit of the same change was judged by these, and no model is asked."""
     conflicts: tuple[str, ...] = ()
     """Paths with conflict markers in the base; the job is to resolve them."""
     attempts: int = 1

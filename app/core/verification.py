@@ -220,6 +220,8 @@ class Facts(Record):
     sandbox: str = ""
     of_others: bool = False
     """The change was there before the job: its author saw none of the examples, and nobody can object to one."""
+    frozen: bool = False
+    """The examples were written for an earlier commit of the change, and no reviewer has seen this one."""
 
 
 class Verification(Facts):

@@ -12,7 +12,7 @@ from time import monotonic
 from app.agent.base import Submission
 from app.agent.second_opinion import SecondOpinion
 from app.core.errors import AgentFixError, ExitCode
-from app.core.examples import JudgedExample, PlanExamples, Review
+from app.core.examples import Example, FrozenExamples, JudgedExample, PlanExamples, Review
 from app.core.job import Job, JobResult, Journal
 from app.core.patch import FileStat, Patch
 from app.core.plan import Plan
@@ -35,6 +35,8 @@ class ChangeServices:
     issue: str
     """The intent, as people wrote it."""
     ask_again: AskAgain
+    counter: Callable[[Sequence[Example], Patch], Awaitable[Review]]
+    """Runs a reviewer's examples on base and change."""
 
 
 async def verify_change(job: Job, services: JobServices, change: ChangeServices, journal: Journal) -> JobResult:
@@ -54,8 +56,10 @@ async def verify_change(job: Job, services: JobServices, change: ChangeServices,
         known = (await base.result()).model_copy(update={"examples": examples})
         verify = partial(services.verifier.verify, patch, Submission(summary=""), known)
         found = await journal.step("verify.1", VerifiedPatch, verify)
-        reviewed = await _reviewed(services, journal, found)
-        verification = await _confirmed(change, journal, reviewed)
+        if job.frozen is not None:
+            verification = with_verdict(await _run_again(change, journal, found, job.frozen))
+        else:
+            verification = await _confirmed(change, journal, await _reviewed(services, journal, found))
     finally:
         await base.cancel()
     services.progress.report("verification", f"{verification.verdict}: {' '.join(verification.reasons)}")
@@ -81,11 +85,39 @@ async def _author(
     """The author's reading of the intent, and the examples; an example counts as hidden if its values are its own."""
     if not job.expects_red:
         return None, None
-    proposed = await services.plan(journal, ())
-    found = proposed.found
+    plan: Plan | None = None
+    if job.frozen is not None:
+        freeze = partial(_on_this_base, services, job.frozen)
+        found = await journal.step("examples", PlanExamples, freeze)
+    else:
+        proposed = await services.plan(journal, ())
+        plan, found = proposed.plan, proposed.found
     services.progress.report("note", f"{len(found.examples)} examples, written without seeing the change")
     examples = tuple(one.model_copy(update={"hidden": is_hidden(one, (change.issue,), "")}) for one in found.examples)
-    return proposed.plan, found.model_copy(update={"examples": examples})
+    return plan, found.model_copy(update={"examples": examples})
+
+
+async def _on_this_base(services: JobServices, frozen: FrozenExamples) -> PlanExamples:
+    if not frozen.author:
+        return PlanExamples(absent="the verification of an earlier commit has none.")
+    return (await services.freeze([one.written for one in frozen.author], ()))[0]
+
+
+async def _run_again(change: ChangeServices, journal: Journal, found: VerifiedPatch, frozen: FrozenExamples) -> Facts:
+    """The facts about a later commit, by what was written for an earlier one. No model is asked.
+
+    An example that fails counts, unless it failed before and was unconfirmed.
+    """
+    facts = facts_of(found.verification) | {"frozen": True}
+    work = partial(change.counter, [one.written for one in frozen.reviewer], found.patch)
+    review = await journal.step("review", Review, work) if frozen.reviewer else Review()
+    facts["review"] = review.model_copy(update={"absent": "none has seen this commit."})
+    for whose in ("examples", "review"):
+        has: PlanExamples | Review | None = facts[whose]
+        if has is not None:
+            doubted = [one.model_copy(update={"unconfirmed": frozen.doubt_about(one)}) for one in has.examples]
+            facts[whose] = has.model_copy(update={"examples": tuple(doubted)})
+    return Facts(**facts)
 
 
 async def _reviewed(services: JobServices, journal: Journal, found: VerifiedPatch) -> Verification:

@@ -189,7 +189,8 @@ def status_effects(view: StatusView, posted_state: str, *, newest: bool = True) 
     target = view.job_context.target
     if target is not None and not posted_state:
         yield AddReaction(target=target, content="eyes")
-    yield UpdateStatusComment(body=render_status(view), state=view.comment_state)
+    if view.job.frozen is None:  # a comment for every commit would be too many: the check has the verdict
+        yield UpdateStatusComment(body=render_status(view), state=view.comment_state)
     if posted_state == view.state:
         return
     if view.job.aim == "verify":

@@ -49,6 +49,7 @@ from app.triggers.handlers import HANDLERS
 from app.triggers.handlers.base import CommandCall
 from app.triggers.handlers.lessons import forget_unmerged
 from app.triggers.handlers.rebase import merge_base_branch
+from app.triggers.handlers.verify import verify_again
 from app.triggers.job_creator import JobCreator, RetryLater, StateChanged
 from app.triggers.rules import PER_HOUR, WORK_LABELS, command_of, decide, handler_of, should_ignore
 from app.triggers.stores import ServerDefaults, Stores
@@ -253,7 +254,20 @@ class EventHandler:
         if isinstance(event, LabelRemoved) and event.label.casefold() in WORK_LABELS:
             return await self._cancel_once(event, repo)
         facts = await self._fact_loader.about(event, command, repo)
-        return await self._apply_notification(self._decide(facts), event, repo)
+        outcome = await self._apply_notification(self._decide(facts), event, repo)
+        again = await self._verify_again(event, repo) if isinstance(event, PullRequestChanged) else ""
+        return "; ".join(filter(None, (outcome, again)))
+
+    async def _verify_again(self, event: PullRequestChanged, repo: RepositoryContext) -> str:
+        """After a new commit on a pull request that was verified."""
+        queries, place = self._stores.job_queries, (event.repository.id, event.subject.number)
+        if event.change != "synchronize" or await asyncio.to_thread(queries.verification, *place) is None:
+            return ""
+        config = await read_config(repo.reader, self._defaults.operator)
+        if not isinstance(config, RepoConfig):
+            return "no verification: the configuration is invalid"
+        outcome = await verify_again(event, repo, self._stores, self._job_creator, config)
+        return outcome if isinstance(outcome, str) else outcome.outcome
 
     def _record_outcome(self, event: PullRequestChanged) -> None:
         """Record the outcome of one of our pull requests; others have no row."""

@@ -24,6 +24,7 @@ from app.config.repository import (
     requested_prompt,
 )
 from app.core.errors import AgentFixError, ConfigError, ExitCode
+from app.core.examples import FrozenExamples
 from app.core.issue_file import issue_of
 from app.core.job import PUBLISHED, Job, new_job_id
 from app.core.model_usage import ModelNames
@@ -105,6 +106,7 @@ class JobDraft:
     intent: Issue | None = None
     """For a verification: what the pull request is for."""
     required: bool = False
+    frozen: FrozenExamples | None = None
 
     @property
     def config(self) -> RepoConfig:
@@ -156,6 +158,7 @@ class JobDraft:
             plan_file=self.plan_file,
             aim="ask" if self.aim == "ask" else "verify" if self.aim == "verify" else "fix",
             change=pull.head if pull is not None and self.aim == "verify" else "",
+            frozen=self.frozen,
             attempts=options.attempts or 1,
             created_at=self.created_at.replace(microsecond=0),
         )
@@ -379,13 +382,19 @@ class JobCreator:
         return await self.admit(replace(draft, plan_file=plan_file, prompt=prompt, former=former))
 
     async def verify(
-        self, request: JobRequest, context: TriggerContext, *, base: str, intent: Issue
+        self,
+        request: JobRequest,
+        context: TriggerContext,
+        *,
+        base: str,
+        intent: Issue,
+        frozen: FrozenExamples | None = None,
     ) -> str | TriggerAnswer:
         """Create a job that judges a pull request from this commit on, which its branch began at."""
         pull = context.facts.pull
         required = pull is not None and await context.repo.reader.requires_check(pull.base_branch, CHECK_OF_CHANGE)
         draft = self.draft(request, context, aim="verify", base=base)
-        return await self.admit(replace(draft, intent=intent, required=required))
+        return await self.admit(replace(draft, intent=intent, required=required, frozen=frozen))
 
     def _add_failed_attempts(self, context: TriggerContext, prompt_context: PromptContext) -> None:
         """Tell the model why earlier attempts at this issue failed."""

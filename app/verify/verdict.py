@@ -302,6 +302,9 @@ def _not_proved(facts: Facts) -> Iterator[Refusal]:
 
 def _unread(facts: Facts) -> Iterator[Refusal]:
     """Somebody's change may be of any size, but a new module among 4,000 files may replace the one that is judged."""
+    if facts.frozen:
+        reason = "These are the examples for an earlier commit; no reviewer has seen this one."
+        yield Refusal("not_reviewed_again", "unproved", reason)
     for gate in facts.gates:
         if facts.of_others and (gate.name, gate.outcome) == ("size", "warned"):
             yield Refusal("too_large", "unproved", f"Its files were not looked through: {'; '.join(gate.details)}")

@@ -132,12 +132,28 @@ def a_stranger_gets_no_answer(place: E2ERepository) -> None:
     assert checks(place, head) == []
 
 
+def a_new_commit_runs_the_frozen_examples_without_a_model(place: E2ERepository) -> None:
+    place.model_answers(judges)
+    pull, head = opens(place, FIXED)
+    place.says("/agent verify", pull)
+    ends(place, head, "success")
+    asked, comments = len(place.asked), len(place.ours(pull))
+    head = place.pushes("topic", {"money.py": WRONG["money.py"]}, pull)
+    ends(place, head, "failure")
+    head = place.pushes("topic", {"money.py": FIXED["money.py"] + "\n# Rounded up.\n"}, pull)
+    check = ends(place, head, "neutral")
+    assert "no reviewer has seen this one" in str(check.summary)
+    assert (len(place.asked), len(place.ours(pull))) == (asked, comments)
+    unchanged(place, head)
+
+
 STORIES: tuple[Story, ...] = (
     a_persons_right_change_is_proved,
     a_forks_wrong_change_is_broken,
     a_change_that_nothing_shows_does_not_pass_a_required_check,
     words_that_ask_for_an_opinion_never_push,
     a_stranger_gets_no_answer,
+    a_new_commit_runs_the_frozen_examples_without_a_model,
 )
 
 

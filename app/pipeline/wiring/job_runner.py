@@ -240,7 +240,9 @@ class JobRunner:
             if job.aim == "ask":
                 result = await answer(job, self.answer_services(), journal)
             elif job.aim == "verify":
-                result = await verify_change(job, self.services(), self.change_services(), journal)
+                verifier = self._verifier()
+                change = self.change_services(verifier.judge)
+                result = await verify_change(job, self.services(verifier), change, journal)
             else:
                 result = await solve(job, self.services(), journal)
         except AgentFixError as error:
@@ -337,8 +339,8 @@ class JobRunner:
             of_others=job.aim == "verify",
         )
 
-    def services(self) -> JobServices:
-        verifier = self._verifier()
+    def services(self, verifier: Verifier | None = None) -> JobServices:
+        verifier = verifier or self._verifier()
         self.prompts.judge = verifier.judge
         return JobServices(
             progress=self.progress,
@@ -368,7 +370,7 @@ class JobRunner:
             warnings=self._warnings,
         )
 
-    def change_services(self) -> ChangeServices:
+    def change_services(self, judge: ExampleJudge) -> ChangeServices:
         mirror, job = self.inputs.mirror, self.inputs.job
 
         async def ask_again(whose: str, examples: Sequence[JudgedExample]) -> SecondOpinion:
@@ -381,6 +383,7 @@ class JobRunner:
             stat=mirror.patch_stat,
             issue=issue_text(job.task),
             ask_again=ask_again,
+            counter=judge.counter,
         )
 
     async def _order_rest(

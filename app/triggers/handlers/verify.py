@@ -3,16 +3,32 @@
 The base is where its branch left the base branch; the intent is that of the issue that it closes, else its own.
 """
 
+import asyncio
 import re
 from typing import Final
 
+from app.config.repository import RepoConfig
+from app.core.examples import FrozenExamples
 from app.core.issue_file import issue_of
+from app.core.job import WAITING, JobResult
 from app.core.task import Issue
 from app.jobs.store import JobQueries, JobWithContext
+from app.jobs.trigger_log import Trigger
 from app.publish import replies
-from app.triggers.decisions import Decision, EventFacts, Reply, TriggerAnswer, TriggerContext
-from app.triggers.github_clients import if_accessible
+from app.triggers.decisions import (
+    Decision,
+    EventFacts,
+    IssueState,
+    JobRequest,
+    Reply,
+    TriggerAnswer,
+    TriggerContext,
+)
+from app.triggers.events import PullRequestChanged
+from app.triggers.github_clients import RepositoryContext, if_accessible
 from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome, refused
+from app.triggers.job_creator import JobCreator, RetryLater
+from app.triggers.stores import Stores
 
 _CLOSES: Final = re.compile(r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?)\b:?\s+#([0-9]{1,9})\b", re.IGNORECASE)
 MAX_COMMITS: Final = 30
@@ -66,6 +82,41 @@ async def _intent(context: TriggerContext) -> Issue:
         return own
     messages = [each.message for each in (await reader.commits(number))[:MAX_COMMITS]]
     return issue_of(pull.title, "\n\n".join(messages), number=number, labels=own.labels)
+
+
+async def verify_again(
+    event: PullRequestChanged, repo: RepositoryContext, stores: Stores, job_creator: JobCreator, config: RepoConfig
+) -> str | TriggerAnswer:
+    """Have a verified pull request's examples run on its new commit; empty if there is nothing to do.
+
+    No model is asked. Raises RetryLater while an earlier commit is being verified.
+    """
+    repository, number, reader = repo.repository.id, event.subject.number, repo.reader
+    former = await asyncio.to_thread(stores.job_queries.verification, repository, number)
+    known = JobResult.read(former.row.result) if former is not None else None
+    if former is not None and not former.row.final and former.row.state not in WAITING:
+        raise RetryLater("An earlier commit is being verified.")
+    pull = await if_accessible(reader.pull_request(number))
+    if former is None or known is None or known.verification is None or pull is None or not pull.open:
+        return ""
+    trigger = Trigger(
+        f"r{repository}/verify:{number}/{pull.head[:20]}", repository, number, repo.ours.user, "verify", stores.clock()
+    )
+    base = await if_accessible(reader.merge_base(await reader.head(pull.base_branch) or pull.base, pull.head))
+    if base is None or pull.head in {base, former.job.change}:
+        return ""
+    if await asyncio.to_thread(stores.triggers.decided, trigger.key):
+        return ""
+    request = JobRequest(
+        aim="verify", subject=event.subject, trigger=f"pushed:{pull.head[:20]}", destination="same_branch"
+    )
+    facts, examples = EventFacts(event, None, repo.ours, IssueState(), config, pull=pull), known.verification.examples
+    review = known.verification.review
+    frozen = former.job.frozen or FrozenExamples(
+        author=examples.examples if examples else (), reviewer=review.examples if review else ()
+    )
+    context, intent = TriggerContext(repo, trigger, facts), former.job.task.issue
+    return await job_creator.verify(request, context, base=base, intent=intent, frozen=frozen)
 
 
 VERIFY = CommandHandler(_run, refuse=_refuse, find_job=_find_job, asks_for_work=True)

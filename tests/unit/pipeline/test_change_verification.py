@@ -9,7 +9,16 @@ import pytest
 from app.agent.prompts import render_derivation
 from app.agent.second_opinion import SecondOpinion, second_opinion
 from app.core.errors import AgentFixError, ExitCode
-from app.core.examples import Because, JudgedExample, PlanExamples, ProgramRun, Review
+from app.core.examples import (
+    Because,
+    Example,
+    FrozenExamples,
+    JudgedExample,
+    OutdatedTest,
+    PlanExamples,
+    ProgramRun,
+    Review,
+)
 from app.core.job import JobResult
 from app.core.patch import Patch
 from app.core.verification import Execution, Facts, GateResult, SuiteComparison, SuiteResult, TestCount, Verification
@@ -77,10 +86,17 @@ class Judged:
         self.asked.append((whose, tuple(each.name for each in examples)))
         return SecondOpinion(unconfirmed=self.doubts)
 
-    async def verdict(self) -> JobResult:
-        services = replace(self.world.services(), ask_reviewer=self.review)
-        change = ChangeServices(lambda: self.change, lambda _: (), "the issue", self.ask_again)
-        return await verify_change(job(aim="verify", change="1" * 40), services, change, MemoryJournal())
+    async def run_counter(self, written: Sequence[Example], change: Patch) -> Review:
+        self.asked.append(("counter", tuple(each.behaviour for each in written)))
+        return Review(examples=tuple(self.counter))
+
+    async def freeze(self, written: Sequence[Example], outdated: Sequence[OutdatedTest]) -> tuple[PlanExamples, str]:
+        return PlanExamples(examples=tuple(self.examples)), ""
+
+    async def verdict(self, **options: object) -> JobResult:
+        services = replace(self.world.services(), ask_reviewer=self.review, freeze=self.freeze)
+        change = ChangeServices(lambda: self.change, lambda _: (), "the issue", self.ask_again, self.run_counter)
+        return await verify_change(job(aim="verify", change="1" * 40, **options), services, change, MemoryJournal())
 
 
 def verdict_of(result: JobResult) -> tuple[str, ExitCode]:
@@ -132,7 +148,7 @@ async def test_a_refactoring_has_no_author_but_a_reviewer() -> None:
     judged = Judged(counter=(REGRESSION,))
     task = job().task.model_copy(update={"kind": "refactoring"})
     services = replace(judged.world.services(), ask_reviewer=judged.review)
-    change = ChangeServices(lambda: judged.change, lambda _: (), "the issue", judged.ask_again)
+    change = ChangeServices(lambda: judged.change, lambda _: (), "the issue", judged.ask_again, judged.run_counter)
     result = await verify_change(job(aim="verify", task=task), services, change, MemoryJournal())
     assert judged.world.answered == []
     assert result.verification is not None
@@ -191,3 +207,27 @@ def test_derivation_has_neither_expected_nor_real_output() -> None:
     assert "print('2 of the project')" in text
     for hidden in ("right", "worse", "wrong", "Behaviour"):
         assert hidden not in text
+
+
+@pytest.mark.parametrize(
+    ("judged", "doubted", "verdict"),
+    [
+        (Judged(), (), "unproved"),  # it holds, but nobody has seen this commit
+        (Judged((TURNS, FAILS)), (), "broken"),
+        (Judged((TURNS, FAILS)), ("2",), "unproved"),
+        (Judged(counter=(REGRESSION,)), (), "broken"),
+        (Judged(counter=(REGRESSION,)), ("r1",), "unproved"),
+    ],
+)
+async def test_a_later_commit_is_judged_by_the_frozen_examples(
+    judged: Judged, doubted: tuple[str, ...], verdict: str
+) -> None:
+    def before(examples: Sequence[JudgedExample]) -> tuple[JudgedExample, ...]:
+        return tuple(each.model_copy(update={"unconfirmed": DISAGREE * (each.name in doubted)}) for each in examples)
+
+    frozen = FrozenExamples(author=before(judged.examples), reviewer=before(judged.counter))
+    found = verdict_of(await judged.verdict(frozen=frozen))
+    assert found[0] == verdict
+    assert judged.world.answered == [], "no author was asked"
+    assert judged.shown == [], "no reviewer was asked"
+    assert {whose for whose, _ in judged.asked} <= {"counter"}, "no second opinion was asked for"

@@ -195,7 +195,7 @@ ELSEWHERE = {
     "rest_order": "",
 }
 """Fields of a result that its pull request does not show, and who does; empty for what only programs read."""
-FOR_PROGRAMS = {"expects_red", "rules", "earlier", "tests_or_text_only", "of_others"}
+FOR_PROGRAMS = {"expects_red", "rules", "earlier", "tests_or_text_only", "of_others", "frozen"}
 """They decide how the verdict is worded, and its reasons say the same; earlier examples are shown like others."""
 
 
