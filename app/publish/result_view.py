@@ -351,7 +351,7 @@ def _of_reproduction(found: Reproduction | None) -> Iterator[Finding]:
         text = f"The fix {found.without[:10]} is in the base already: this ran on the base with that fix reverted and"
         yield Finding("none", f"{text} its tests kept.")
     if found.on_base == "was_not_there":
-        text = f"On {found.reference} it ends in an import, collection or syntax error, which does not prove the bug."
+        text = f"On {found.reference} none of its tests ran, which does not prove the bug."
         yield Finding("known", text)
     yield from (Finding("known", text) for text in (found.note, found.unanswered) if text)
 

@@ -317,7 +317,7 @@ def _replacing(shown: Reproduction, own: Reproduction | None) -> Reproduction:
     if own is None:
         return shown
     why = "it passes on the base." if own.on_base == "green" else "it names no test that can be run by its id."
-    about = f"The agent's own reproduction `{own.command}` shows nothing: {own.note or why}"
+    about = f"This stands for the agent's own reproduction `{own.command}`: {own.note or why}"
     return shown.model_copy(update={"note": f"{shown.note} {about}".strip()})
 
 

@@ -53,6 +53,17 @@ _MISSING_NAMES = (
 _MISSING = re.compile("|".join(_MISSING_NAMES))
 
 
+_IMPORT = re.compile(
+    r"^\s*import\s*\([^)]*\)"  # Go
+    r"|^\s*(?:import|export|\}).*?\bfrom\s*[\"'].*?[\"']"
+    r"|^\s*import\s+(?:[\w.]+\s+)?[\"'].*?[\"']"
+    r"|\b(?:require|require_relative|require_once|include|include_once|import)\b\s*\(?\s*(?:__DIR__\s*\.\s*)?[\"'].*?[\"']",
+    re.MULTILINE,
+)
+"""What names other sources: no value of an example."""
+_FORMAT = re.compile(r"%[-+ #0-9.]*[a-zA-Z]|\{[\w:.!<>^+#?-]*\}|\\[ntr]")
+
+
 def refusal_of_text(example: Example, issue: str, now: datetime | None = None) -> str:
     """Why an example cannot be judged whatever it does, as the end of a sentence; empty if it can."""
     return next(_problems_of_text(example, issue, (now or datetime.now(UTC)).date().isoformat()), "")
@@ -171,8 +182,10 @@ def is_reporters_own(example: Example, issue: str) -> bool:
 
 def values_of(example: Example) -> tuple[str, ...]:
     """The literals of an example's program and input, and the lines that it prints."""
-    text = "\n".join((example.program, example.stdin, *example.args, *(file.text for file in example.files)))
+    program = _IMPORT.sub("", example.program)
+    text = "\n".join((program, example.stdin, *example.args, *(file.text for file in example.files)))
     literals = [next(filter(None, groups), "") for groups in _STRING.findall(text)]
+    literals = [literal for literal in literals if _FORMAT.sub("", literal).strip()]
     literals += _NUMBER.findall(text)
     lines = [line.strip() for line in example.stdout.splitlines()]
     return tuple(dict.fromkeys(value for value in (*literals, *lines) if value and value.casefold() not in _BOOLEAN))

@@ -167,3 +167,22 @@ async def test_a_test_is_outdated_only_by_words_of_the_issue() -> None:
 )
 def test_a_failure_is_told_by_the_line_that_names_it(stderr: str, error: str) -> None:
     assert ProgramRun(stderr=stderr).error == error
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        'import (\n\t"fmt"\n\n\tother "github.com/acme/half"\n)\n\nfunc main() { fmt.Printf("%.1f\\n", half(7)) }',
+        'import "acme/half"\nfunc main() { println(half(7)) }',
+        "import half from './lib/index.js';\nconsole.log(half(7));",
+        "import {\n  half,\n} from '../src/half.mjs';\nimport 'tape';\nconsole.log(half(7));",
+        "const { half } = require('./build/half');\nconst m = await import('node:fs');\nconsole.log(half(7));",
+        "require 'bigdecimal'\nrequire_relative 'lib/acme'\nputs half(7)",
+        "<?php require_once __DIR__ . '/vendor/autoload.php'; printf('%.1f', half(7));",
+        'fn main() { println!("{:.1}", acme::half(7)); }',
+    ],
+)
+def test_imports_and_formats_are_no_values_of_the_reporters_own_example(program: str) -> None:
+    assert is_reporters_own(example(program), ISSUE)
+    assert not is_reporters_own(example(program.replace("7", "11")), ISSUE)
+    assert not is_reporters_own(example(program.replace("7", "'seven'")), ISSUE)
