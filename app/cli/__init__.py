@@ -342,7 +342,9 @@ def _add_job(to: argparse.ArgumentParser, *, base: str = _BASE, judges: bool = F
     to.add_argument("--restart", action="store_true", help="start a new job even if an interrupted one could continue")
     _add_state(to)
     to.add_argument(
-        "--images", action="store_true", help="have a model describe the images next to the issue's file to the agent"
+        "--images",
+        action=argparse.BooleanOptionalAction,
+        help="whether a vision model describes the images next to the issue's file to the agent",
     )
     limits = to.add_argument_group("limits")
     limits.add_argument(

@@ -72,8 +72,10 @@ TOO_MANY = f"the limit is {MAX_IMAGES}"
 NOT_BESIDE = "only files next to the issue's file are read"
 
 
-def images_beside(issue: Path, body: str) -> ImageCollection:
+def images_beside(issue: Path, body: str, *, wanted: bool = True) -> ImageCollection:
     """The images of the issue in that file; none for standard input (`-`). Blocking."""
+    if not wanted:
+        return ImageCollection.unwanted(image_addresses(body))
     image_collection, read_count = ImageCollection(), 0
     folder = None if str(issue) == "-" else issue.expanduser().absolute().parent
     for place, address in enumerate(image_addresses(body), 1):
@@ -165,7 +167,7 @@ class FixOptions:
     allow: tuple[str, ...] = ()
     fixed_by: str | None = None
     attempts: int = 1
-    images: bool = False
+    images: bool | None = None
     plan_mode: PlanMode | None = None
     plan_file: Path | None = None
     events: int | None = None
@@ -241,7 +243,8 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
         mirror.fetch(inspected.root, compared.change)
         inspected = replace(inspected, base_ref=compared.base_ref)
     issue_file = options.issue if isinstance(options.issue, Path) else Path("-")
-    image_collection = images_beside(issue_file, issue.body) if options.images or config.images else ImageCollection()
+    wanted = config.images if options.images is None else options.images
+    image_collection = images_beside(issue_file, issue.body, wanted=wanted)
     change = compared.change if compared else ""
     draft = LocalJobDraft(options, local_context.settings, inspected, config, issue, image_collection, change)
     budget = config.budget.over(Budget(usd=local_context.settings.budget))
@@ -292,13 +295,13 @@ def _inspect_base(
 
 def refuse_locked(options: FixOptions, operator: OperatorDefaults) -> None:
     """Raises AgentFixError if an option sets a key that the operator locks, as for a command on GitHub."""
-    given = {name: key for name, key in OPTION_KEYS.items() if getattr(options, name)}
+    given = {name: key for name, key in OPTION_KEYS.items() if getattr(options, name) not in (None, "", ())}
     if options.change:
         given.pop("base", None)  # what a change is compared with is no choice of where to start
     given |= {name: "plan" for name, mode in PLAN_MODES.items() if mode == options.plan_mode != "only"}
     for name, key in given.items():
         if operator.locks(key):
-            option = name.replace("_", "-")
+            option = f"{'no-' if getattr(options, name, None) is False else ''}{name.replace('_', '-')}"
             hint = f"Run the command without --{option}."
             raise AgentFixError(f"--{option}: the operator has locked `{key}` in {DEFAULTS}.", hint=hint)
 

@@ -277,8 +277,8 @@ class RepoConfig(StrictRecord):
         description="Who is asked to review: logins, or teams as `org/team` (for an App with *Members: read*).",
     )
     images: bool = Field(
-        default=False,
-        description="Have a vision model describe an issue's images to the agent: GitHub attachments only,"
+        default=True,
+        description="Whether a vision model describes an issue's images to the agent: GitHub attachments only,"
         " at most five.",
     )
     instructions: Annotated[str, Field(max_length=8_000)] | None = Field(

@@ -5,9 +5,9 @@ No image is decoded here. Kind and size are read from the first bytes, and unkno
 
 import hashlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from app.core.task import TaskImage
 from app.core.text import listed
@@ -62,6 +62,14 @@ class ImageCollection:
         )
         self.contents.append(content)
 
+    @classmethod
+    def unwanted(cls, addresses: Sequence[str]) -> Self:
+        """All of them are left out, as the configuration says."""
+        made = cls()
+        for number, _ in enumerate(addresses, 1):
+            made.leave_out(number, "`images` is false")
+        return made
+
     def leave_out(self, number: int, why: str) -> None:
         self._left_out.setdefault(why, []).append(number)
 
@@ -71,7 +79,7 @@ class ImageCollection:
 
         Image addresses are written by strangers, so we never repeat them.
         """
-        return tuple(f"{_which(numbers)} shown to no model: {why}." for why, numbers in self._left_out.items())
+        return tuple(f"{_which(numbers)} not shown to a model: {why}." for why, numbers in self._left_out.items())
 
 
 def image_size(content: bytes) -> ImageSize:
@@ -147,4 +155,4 @@ def _jpeg(content: bytes) -> tuple[int, int]:
 
 def _which(numbers: list[int]) -> str:
     named = listed([*map(str, numbers)], _NAMED)
-    return f"Image {named} of the issue is" if len(numbers) == 1 else f"Images {named} of the issue are"
+    return f"Image {named} of the issue was" if len(numbers) == 1 else f"Images {named} of the issue were"

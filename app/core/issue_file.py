@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from app.core.errors import ExitCode, IssueError
 from app.core.task import Issue
-from app.core.text import one_line, visible
+from app.core.text import hidden_characters, one_line, visible
 from app.core.yaml_and_toml import Value, front_matter, read_yaml
 
 MAX_BYTES = 256 * 1024
@@ -90,7 +90,7 @@ def issue_of(title: str, body: str, *, number: int, labels: Iterable[str], miles
         title=one_line(shown.text) or f"#{number}",
         body=text.text.strip(),
         number=number,
-        hidden_characters=shown.removed + text.removed,
+        hidden_characters=hidden_characters(title) + hidden_characters(body),
         labels=tuple(labels),
         milestone=milestone,
     )
@@ -114,7 +114,7 @@ def read_issue(path: Path, *, stdin: BinaryIO | None = None) -> Issue:
 
 def parse_issue(content: bytes, name: str = "the issue") -> Issue:
     labels, markdown = _split_labels(_decode(content, name))
-    text, hidden = visible(markdown)
+    text, _ = visible(markdown)
     if not text.strip():
         raise IssueError(
             f"{name} is empty", code=ExitCode.ISSUE_EMPTY, hint="Write the title on the first line, the rest below it"
@@ -131,7 +131,7 @@ def parse_issue(content: bytes, name: str = "the issue") -> Issue:
     body = (below if _UNDERLINE.match(underline) else rest).strip("\n")
     if len(title) > MAX_TITLE:
         title, body = title[: MAX_TITLE - 1].rstrip() + "…", f"{title}\n\n{body}"
-    return Issue(title=title, body=body, hidden_characters=hidden, labels=labels)
+    return Issue(title=title, body=body, hidden_characters=hidden_characters(markdown), labels=labels)
 
 
 def _split_labels(text: str) -> tuple[tuple[str, ...], str]:

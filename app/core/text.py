@@ -8,6 +8,7 @@ HTML block may end elsewhere than it appears to, and a guess would let text hide
 import html
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from html.parser import HTMLParser
@@ -240,6 +241,24 @@ def image_addresses(markdown: str) -> tuple[str, ...]:
             elif token.type in {"html_block", "html_inline"}:
                 found |= dict.fromkeys(html_images(token.content))
     return tuple(filter(None, found))
+
+
+_PICTURES = re.compile(r"!\[[^\[\]\n]{0,80}\]|<img\b[^<>]{0,600}>", re.IGNORECASE)
+"""What an image usually has, a short description and a size, does not count as hidden."""
+_MARKUP = re.compile(r"!\[[^\]]*\](?:\([^)]*\))?|<[^>]*>")
+
+
+def hidden_characters(markdown: str) -> int:
+    """How many characters `visible` removes that somebody should be told of."""
+    shown, removed = visible(markdown)
+    described = Counter(_PICTURES.findall(markdown)) - Counter(_PICTURES.findall(shown))
+    usual = sum(len(each) - len(_bare_tag(each) if each[0] == "<" else "![]") for each in described.elements())
+    return max(removed - usual, 0)
+
+
+def has_words(markdown: str) -> bool:
+    """False for a text that holds only images."""
+    return re.search(r"\w", _MARKUP.sub("", markdown)) is not None
 
 
 def html_images(page: str) -> tuple[str, ...]:

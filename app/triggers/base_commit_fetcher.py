@@ -170,12 +170,15 @@ class BaseCommitFetcher:
     async def _fetch_images(self, each: JobWithContext, reader: RepositoryReader) -> None:
         """Best effort: a job starts without the images that are unavailable, and says so."""
         task = each.job.task
-        if not each.job_context.config.images or task.images or task.images_left_out:
+        if task.images or task.images_left_out:
             return
         addresses = await asyncio.to_thread(image_addresses, task.issue.body)
         if addresses:
             number = each.job_context.issue_ref.number
-            collection = await AttachmentFetcher(reader.api).collect(number, addresses)
+            wanted = each.job_context.config.images
+            collection = ImageCollection.unwanted(addresses)
+            if wanted:
+                collection = await AttachmentFetcher(reader.api).collect(number, addresses)
             await asyncio.to_thread(self._keep_images, each.job.id, collection)
 
     def _keep_images(self, job_id: str, collection: ImageCollection) -> None:

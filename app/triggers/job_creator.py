@@ -42,7 +42,7 @@ from app.core.task import (
     kind_of,
     kind_of_change,
 )
-from app.core.text import one_line, visible
+from app.core.text import hidden_characters, one_line, visible
 from app.github.base import CHECK_OF_CHANGE, NeedsHumanAction
 from app.github.models import PullRequest, Repository
 from app.github.reader import RepositoryReader
@@ -272,11 +272,11 @@ class JobDraft:
     def _notes(self) -> list[str]:
         request, prompt_context = self.request, self.prompt_context
         notes = []
-        removed = visible(request.subject.title).removed + visible(request.subject.body).removed
+        removed = sum(map(hidden_characters, (request.subject.title, request.subject.body)))
         for count, where in ((removed, "the description"), (prompt_context.hidden_characters, "the conversation")):
             if count:
                 what = "1 hidden character was" if count == 1 else f"{count:,} hidden characters were"
-                notes.append(f"{what} removed from {where}, so that the agent saw what you see.")
+                notes.append(f"{what} removed from {where}.")
         if edited := [part for part in request.changed if part != "head"]:
             notes.append(f"Edited after the request: {', '.join(edited)}. The job uses the text from before.")
         if "head" in request.changed:

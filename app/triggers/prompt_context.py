@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
 from app.core.task import TaskSection
-from app.core.text import beginning_of, one_line, plain, visible, without_quotes
+from app.core.text import beginning_of, hidden_characters, one_line, plain, visible, without_quotes
 from app.github.models import (
     ChangedFile,
     CheckResult,
@@ -214,9 +214,8 @@ class PromptContext:
         return _end(plain(hunk), MAX_OF_A_HUNK)
 
     def _clean(self, text: str) -> str:
-        shown = visible(text)
-        self.hidden_characters += shown.removed
-        return shown.text.strip()
+        self.hidden_characters += hidden_characters(text)
+        return visible(text).text.strip()
 
     def _add(self, title: str, parts: Iterable[str]) -> None:
         if text := "\n\n".join(part for part in parts if part.strip()):

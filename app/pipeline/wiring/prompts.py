@@ -28,7 +28,7 @@ from app.core.plan import Plan, parse_plan_file, with_origin
 from app.core.record import Record
 from app.core.redaction import Redactor
 from app.core.task import TaskSection, note_of
-from app.core.text import beginning_of, count, listed, plain
+from app.core.text import beginning_of, count, has_words, listed, plain
 from app.core.verification import EarlierProof, Verification
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.store import JobStore
@@ -129,7 +129,10 @@ _IMAGE_ERRORS: Final = frozenset({"bad_request", "refused"})
 """Errors that concern only this call."""
 IMAGE_TOKENS: Final = 2_000
 _CHARACTERS_PER_TOKEN: Final = 4
-NO_VISION_MODEL: Final = "The images of the issue were not described: none of the job's models is known to take images."
+NO_VISION_MODEL: Final = "none of the job's models is known to take images"
+ASK_FOR_WORDS: Final = (
+    "The issue says nothing but its title and an image that was not shown to a model. What should be changed?"
+)
 
 
 class ImageDescription(Record):
@@ -260,17 +263,21 @@ class ImageDescriber:
         models = map(self._job_models.of, kinds)
         budgeted_model = next((each for each in models if each.info.vision), None)
         if budgeted_model is None:
-            return ImageDescription(why_not=NO_VISION_MODEL)
+            return ImageDescription(why_not=self._not_shown(NO_VISION_MODEL))
         try:
             answer = await budgeted_model.ask("images", self._request())
         except ModelError as error:
             if error.kind != "shrink" and error.reason not in _IMAGE_ERRORS:
                 raise
-            return ImageDescription(why_not=f"The images of the issue were not described: {error.message}")
+            return ImageDescription(why_not=self._not_shown(error.message.rstrip(".")))
         text = plain(answer.content).strip()
         if not text:
-            return ImageDescription(why_not="The images of the issue were not described: the model's answer was empty.")
+            return ImageDescription(why_not=self._not_shown("the model's answer was empty"))
         return ImageDescription(text=beginning_of(text, IMAGE_TOKENS * _CHARACTERS_PER_TOKEN))
+
+    def _not_shown(self, why: str) -> str:
+        number = len(self._job.task.images)
+        return f"{count(number, 'image')} {'was' if number == 1 else 'were'} not shown to a model: {why}."
 
     def _request(self) -> ModelRequest:
         images = self._job.task.images
@@ -334,6 +341,8 @@ class PromptBuilder:
         given = with_origin(parse_plan_file(job.plan_file), ()) if job.plan_file else None
         if given is not None and (given.examples or not job.expects_red):
             return ProposedPlan(plan=given)
+        if given is None and not answers and self._has_only_hidden_images:
+            return ProposedPlan(plan=Plan(summary=ASK_FOR_WORDS, questions=(ASK_FOR_WORDS,)))
         # Not in a thread: a job's steps are numbered in the order in which they start.
         if self._conversation is None:
             self._conversation = self._planning(workspaces, progress, given)
@@ -341,6 +350,13 @@ class PromptBuilder:
         if given is None:
             return proposed
         return ProposedPlan(plan=given.model_copy(update={"examples": proposed.plan.examples}), found=proposed.found)
+
+    @property
+    def _has_only_hidden_images(self) -> bool:
+        """True if nobody says in words what is wanted, and no model saw the images."""
+        task = self._inputs.job.task
+        words = has_words(task.issue.body) or task.request.strip() or task.sections
+        return bool(task.images or task.images_left_out) and not words and not self._image_describer.shown
 
     def with_hidden(self, found: PlanExamples) -> PlanExamples:
         """The examples, each marked if the work's prompt has none of its values."""

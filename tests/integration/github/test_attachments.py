@@ -132,7 +132,7 @@ async def test_no_other_host_is_asked(address: str) -> None:
     site = Site(f'<img src="{hostile}">')
     image_collection = await collected(site, hostile, written())
     assert site.asked == []
-    first = "Image 1 of the issue is shown to no model: only GitHub attachments are fetched."
+    first = "Image 1 of the issue was not shown to a model: only GitHub attachments are fetched."
     assert image_collection.notes[0] == first
     assert image_collection.images == []
 
@@ -184,7 +184,7 @@ async def test_an_unusable_image_is_noted_and_requested_once(answer: Answer, why
     site = Site(page(1), answer)
     image_collection = await collected(site, written())
     assert image_collection.contents == []
-    assert image_collection.notes == (f"Image 1 of the issue is shown to no model: {why}.",)
+    assert image_collection.notes == (f"Image 1 of the issue was not shown to a model: {why}.",)
     assert len(site.asked) == 1, "no redirect is followed"
 
 
@@ -207,7 +207,7 @@ async def test_only_five_of_three_hundred_images_are_fetched() -> None:
     image_collection = await collected(site, *(written(number) for number in range(300)), written(0))
     assert len(site.asked) == len(image_collection.images) == 5
     assert image_collection.notes == (
-        "Images 6, 7, 8, 9, 10 and 290 more of the issue are shown to no model: the limit is 5.",
+        "Images 6, 7, 8, 9, 10 and 290 more of the issue were not shown to a model: the limit is 5.",
     )
 
 

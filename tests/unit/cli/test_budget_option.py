@@ -66,7 +66,7 @@ SETS = {
     "--max-steps": ("9", "budget.steps"),
     "--max-minutes": ("9", "budget.minutes"),
     "--allow": ("deploy/", "protected_paths"),
-    "--images": (None, "images"),
+    "--no-images": (None, "images"),
     "--approve": (None, "plan"),
     "--no-plan": (None, "plan"),
 }

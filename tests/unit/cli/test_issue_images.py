@@ -54,7 +54,7 @@ def test_files_elsewhere_are_not_read(issue: Path, address: str) -> None:
     image_collection = beside(issue, address)
     assert image_collection.contents == []
     assert image_collection.notes == (
-        "Image 1 of the issue is shown to no model: only files next to the issue's file are read.",
+        "Image 1 of the issue was not shown to a model: only files next to the issue's file are read.",
     )
 
 
@@ -91,7 +91,7 @@ def test_non_images_are_reported(issue: Path, address: str, why: str) -> None:
     (folder / "bomb.png").write_bytes(png(60_000, 60_000))
     image_collection = beside(issue, address)
     assert image_collection.contents == []
-    assert f"Image 1 of the issue is shown to no model: {why}" in image_collection.notes[0]
+    assert f"Image 1 of the issue was not shown to a model: {why}" in image_collection.notes[0]
 
 
 def test_five_of_three_hundred_images_are_read(issue: Path) -> None:
@@ -101,7 +101,7 @@ def test_five_of_three_hundred_images_are_read(issue: Path) -> None:
     assert [image.number for image in image_collection.images] == [2, 3, 4, 5, 6]
     assert (
         image_collection.notes[1]
-        == "Images 7, 8, 9, 10, 11 and 290 more of the issue are shown to no model: the limit is 5."
+        == "Images 7, 8, 9, 10, 11 and 290 more of the issue were not shown to a model: the limit is 5."
     )
 
 

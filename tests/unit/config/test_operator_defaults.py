@@ -149,7 +149,7 @@ VALUES = {
     "title": ("'fix: {title}'", "'bug: {title}'"),
     "labels": ("[ours]", "[theirs]"),
     "reviewers": ("[ada]", "[grace]"),
-    "images": ("true", "false"),
+    "images": ("false", "true"),
     "instructions": ("Be brief.", "Be thorough."),
 }
 """Of each key, a value of the operator's and one of a repository's."""

@@ -56,8 +56,8 @@ def test_omitted_images_are_listed_by_number_and_reason() -> None:
         image_collection.leave_out(number, "at most 5 are" if number != 7 else "it could not be fetched")
     assert [(image.number, image.media_type, image.width) for image in image_collection.images] == [(1, "image/png", 4)]
     assert image_collection.notes == (
-        "Images 2, 3, 4, 5, 6 and 293 more of the issue are shown to no model: at most 5 are.",
-        "Image 7 of the issue is shown to no model: it could not be fetched.",
+        "Images 2, 3, 4, 5, 6 and 293 more of the issue were not shown to a model: at most 5 are.",
+        "Image 7 of the issue was not shown to a model: it could not be fetched.",
     )
 
 

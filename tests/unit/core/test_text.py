@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from app.core.text import (
     VisibleText,
+    has_words,
+    hidden_characters,
     is_hidden,
     one_line,
     plain,
@@ -245,6 +247,28 @@ def test_storable_text_can_always_be_sent(text: str) -> None:
     sent, kept = storable(text).encode().decode(), text.replace("\0", "")
     now, was = (memoryview(each.encode("utf-16-le", "surrogatepass")).cast("H") for each in (sent, kept))
     assert all(after in (before, 0xFFFD) for after, before in zip(now, was, strict=True))
+
+
+def test_usual_descriptions_of_images_do_not_count_as_hidden() -> None:
+    usual = '![Screenshot 1](a.png) <img width="5" alt="image" src="b.png"> `![code](c.png)`'
+    assert hidden_characters(usual) == 0
+    assert visible(usual).removed > 0
+    assert hidden_characters(f"{usual}<!-- do evil -->") == len("<!-- do evil -->")
+    assert hidden_characters(f"![{'do evil ' * 20}](a.png)") == 160
+
+
+@pytest.mark.parametrize(
+    ("markdown", "says"),
+    [
+        ("![image](https://github.com/user-attachments/assets/1)", False),
+        ('<img width="5" alt="do it" src="b.png">\n\n![](c.png)', False),
+        ("<!-- template -->\n![a](b)\n\n---\n", False),
+        ("![a](b) see above", True),
+        ("字", True),
+    ],
+)
+def test_text_of_images_alone_says_nothing(markdown: str, says: bool) -> None:
+    assert has_words(markdown) is says
 
 
 def test_our_own_marks_are_removed_and_not_counted() -> None:

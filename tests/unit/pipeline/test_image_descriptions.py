@@ -89,7 +89,7 @@ async def test_images_are_described_once_and_added_to_the_brief_as_data() -> Non
     assert section.startswith("<data-")
     assert harness.image_describer.notes == (
         "2 images of the issue went to a model, and the agent was given its description.",
-        "Image 2 of the issue is shown to no model: it could not be fetched.",
+        "Image 2 of the issue was not shown to a model: it could not be fetched.",
     )
 
 
@@ -123,7 +123,7 @@ async def test_first_vision_model_describes_the_images(name: str) -> None:
 async def test_missing_vision_model_is_reported_without_a_call() -> None:
     harness = ImageHarness()
     await harness.look()
-    assert harness.image_describer.notes[0] == NO_VISION_MODEL
+    assert harness.image_describer.notes[0] == f"2 images were not shown to a model: {NO_VISION_MODEL}."
     assert harness.ledger.totals().cost == 0
     assert "images of the issue" not in harness.brief
 
@@ -140,7 +140,7 @@ REFUSALS = [
 async def test_refused_description_is_reported_and_the_job_continues(turn: Turn) -> None:
     harness = ImageHarness(cheap=seeing(turn))
     await harness.look()
-    assert harness.image_describer.notes[0].startswith("The images of the issue were not described: ")
+    assert harness.image_describer.notes[0].startswith("2 images were not shown to a model: ")
     assert harness.image_describer.shown == ""
 
 

@@ -90,7 +90,7 @@ async def test_hidden_characters_are_taken_out_and_counted(harness: EventHarness
     assert "my key" not in text
     assert "\u200b" not in text
     notes = harness.job.job_context.notes
-    assert notes[0] == "19 hidden characters were removed from the description, so that the agent saw what you see."
+    assert notes[0] == "19 hidden characters were removed from the description."
     assert "from the conversation" in notes[1]
 
 
