@@ -34,7 +34,7 @@ from app.core.errors import AgentFixError, ConfigError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.images import MAX_IMAGE_BYTES, MAX_IMAGES, ImageCollection, ImageRejected, too_large
 from app.core.issue_file import IssueAddress, parse_issue, read_issue, where_issue
-from app.core.job import MAX_ATTEMPTS, Budget, Job, new_job_id
+from app.core.job import MAX_ATTEMPTS, Budget, Job, JobResult, new_job_id
 from app.core.model_usage import ModelNames, Reasoning, parse_usd
 from app.core.plan import parse_plan_file
 from app.core.task import (
@@ -49,6 +49,7 @@ from app.core.task import (
     kind_of_change,
 )
 from app.core.text import image_addresses
+from app.jobs.estimate import MAX_JOBS, estimate
 from app.jobs.store import JobBlobs, JobStore
 from app.pipeline.failed_attempts import failed_attempts
 from app.repo.git_command import Git
@@ -265,6 +266,8 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
             JobBlobs(store.engine, job.id).put(content)
         store.create(job, key)
         failpoint("created")
+    here = (each for each in store.newest(MAX_JOBS) if each.job.task.repository == job.task.repository and each.final)
+    cost = estimate((JobResult.read(each.result) for each in here), job.budget.usd)
     return LocalJob(
         job=job,
         config=config,
@@ -272,7 +275,7 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
         out=out,
         resumed=row is not None,
         notes=(*_notes_about(issue), *config.gone),
-        local_notes=tuple(filter(None, (*inspected.notes, note_about(out, inspected.root)))),
+        local_notes=tuple(filter(None, (*inspected.notes, note_about(out, inspected.root), cost))),
         record=options.record,
     )
 

@@ -433,6 +433,13 @@ class JobQueries:
         """How often the bot has followed up on this pull request without being asked."""
         return sum(each.job_context.is_round for each in self._all(*_about(repository, number)))
 
+    def newest_results(self, repository: int, most: int) -> tuple[JobResult | None, ...]:
+        """The results of those of a repository's newest jobs that have ended, not counting questions."""
+        newest = sa.select(job_contexts.c.job).where(job_contexts.c.repository == repository)
+        ended = (jobs.c.id.in_(newest.order_by(job_contexts.c.job.desc()).limit(most)), jobs.c.state.in_(FINAL))
+        with self._engine.connect() as db:
+            return tuple(map(JobResult.read, db.scalars(sa.select(jobs.c.result).where(*ended, NO_QUESTION))))
+
     def has_jobs_in(self, repository: int) -> bool:
         """True if the repository has ever had a job."""
         with self._engine.connect() as db:

@@ -176,6 +176,8 @@ class StatusView:
     """Its place among the jobs that wait like it, and how many they are."""
     limit_warnings: tuple[str, ...] = ()
     """Limits that are nearly reached."""
+    estimate: str = ""
+    """What the job will probably cost."""
     kept: str = KEPT_ON_SERVER
     diff: str = ""
     """The change of an attempt that was not published."""
@@ -231,7 +233,7 @@ def error_id(view: StatusView) -> str:
 
 def _render(view: StatusView, level: DetailLevel, attempt: str = "") -> str:
     commands = " · ".join(f"{code_span(command)} {effect}" for command, effect in _commands(view))
-    notes = (*view.job_context.notes, *view.limit_warnings) if view.state not in FINAL else ()
+    notes = (view.estimate, *view.job_context.notes, *view.limit_warnings) if view.state not in FINAL else ()
     shown = [text for note in notes[: level.caps.items] if (text := inline(clip(note, level.caps.text)))]
     text = paragraphs(
         f"### {view.headline}",

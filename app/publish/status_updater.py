@@ -18,6 +18,7 @@ from app.core.state_words import WORDS, Condition
 from app.core.text import one_line, plain
 from app.core.verification import Verdict, Verification
 from app.github.base import CHECK, CHECK_OF_CHANGE, Conclusion
+from app.jobs.estimate import MAX_JOBS, estimate
 from app.jobs.store import AFTER_REST, JobBlobs, JobQueries, JobStore, JobWithContext
 from app.llm.ledger import NEAR_CAP, Ledger
 from app.publish.effects import (
@@ -146,6 +147,13 @@ class StatusUpdater:
         order = [job for job, _ in waiting]
         return (order.index(each.job.id) + 1, len(order)) if each.job.id in order else None
 
+    def _estimate(self, each: JobWithContext) -> str:
+        """What the job will probably cost, as long as little was spent."""
+        if each.row.state not in {"queued", "planning", "awaiting_approval"} or each.job_context.aim == "ask":
+            return ""
+        found = self.job_queries.newest_results(each.job_context.issue_ref.repository, MAX_JOBS)
+        return estimate(found, each.job.budget.usd)
+
     def view(self, each: JobWithContext) -> StatusView:
         """Everything that is known about a job now."""
         job, row = each.job, each.row
@@ -176,6 +184,7 @@ class StatusUpdater:
             limit_warnings=tuple(
                 row.text for row in self.store.recent_progress(job.id, 50, "warning") if row.text.startswith(NEAR_CAP)
             ),
+            estimate=self._estimate(each),
             draft=draft.receipt.url if draft and draft.receipt else "",
             job_page=self.page or (f"{self.public_url.rstrip('/')}/jobs/{job.id}" if self.public_url else ""),
         )

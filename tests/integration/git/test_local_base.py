@@ -8,6 +8,8 @@ from app.cli.fix import FixOptions, find_or_create
 from app.cli.local_context import LocalContext, LocalJob
 from app.config.settings import settings_from
 from app.core.errors import AgentFixError, ExitCode
+from app.core.job import JobResult
+from app.core.model_usage import DOLLAR, Totals
 from tests.support.repositories import commit_files, git, make_repository
 
 CONFIG = 'base: {default: develop, "label:hotfix": main}\n'
@@ -57,6 +59,18 @@ def test_branch_that_is_not_here_is_told_before_anything_is_paid(repository: Pat
         created(repository)
     assert caught.value.code == ExitCode.UNKNOWN_BASE
     assert "git fetch origin develop" in (caught.value.hint or "")
+
+
+def test_terminal_says_what_earlier_jobs_cost(repository: Path) -> None:
+    result = JobResult(exit_status="pr_opened", usage=Totals(cost=DOLLAR), seconds=300, turns=4)
+    settings = settings_from({"PATH": "/usr/bin"}, repository.parent / "state")
+    for _ in range(5):
+        order = created(repository, base="main")
+        assert not any("Earlier jobs" in note for note in order.local_notes)
+        store = LocalContext(settings).store
+        store.finish(order.job.id, "pr_opened", "", result.model_dump(mode="json"))
+        store.mark_reported(order.job.id)
+    assert created(repository, base="main").local_notes[-1].startswith("Earlier jobs here cost $1.00 and took 5 min")
 
 
 def test_operator_can_lock_the_base(repository: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.core.job import JobResult, JobState
+from app.core.model_usage import DOLLAR, Totals
 from app.core.plan import Plan, render_plan
 from app.github.base import CommentState, read_marker
 from app.jobs.tables import job_contexts, jobs
@@ -111,6 +112,21 @@ async def test_the_status_shows_cost_and_progress_from_the_database(
     assert "turn 7 of 100 · $0.42 of $5.00" in text
     assert "- [x] Plan: Half cents are rounded down." in text
     assert "Recent actions: `bash pytest @octocat`" in text
+
+
+async def test_first_comment_says_what_earlier_jobs_cost(harness: PublisherHarness) -> None:
+    result = JobResult(exit_status="pr_opened", usage=Totals(cost=DOLLAR), seconds=300, turns=4)
+    for _ in range(5):
+        made = await harness.admit()
+        harness.store.finish(made.id, "pr_opened", "", result.model_dump(mode="json"))
+    made = await harness.admit()
+    await harness.everything()
+    said = "Earlier jobs here cost $1.00 and took 5 min (median of 5); nine in ten at most $1.00 and 5 min."
+    assert said in harness.comments()[-1].replace("&#36;", "$").replace("\\", ""), harness.comments()[-1]
+    harness.store.enter(made.id, "working")
+    harness.fake_github.world.tick(60)
+    await harness.everything()
+    assert "Earlier jobs" not in harness.comments()[-1]
 
 
 async def test_a_plan_that_waits_can_be_read_from_the_comment(
