@@ -57,7 +57,9 @@ class Reviewer:
         except (ModelError, BudgetError) as error:
             if isinstance(error, DayBudgetError) or (isinstance(error, ModelError) and error.kind in ("retry", "wait")):
                 raise
-            found = Review(absent=f"it could not be asked: {error.message}")
+            found = Review(
+                absent=f"it could not be asked: {error.message}", short_of_money=isinstance(error, BudgetError)
+            )
         usages = [step.answer.usage for step in steps]
         update = {
             "model": steps[-1].answer.model if steps else "",

@@ -204,6 +204,8 @@ class Review(Record):
     refused: tuple[str, ...] = ()
     nothing: str = ""
     absent: str = ""
+    short_of_money: bool = False
+    """Whether nobody was asked because there was no money for it: asked again at the next submission."""
     model: str = ""
     turns: int = 0
     tokens: int = 0

@@ -138,8 +138,7 @@ class BudgetedModel:
                 reason = breaker.why or "unavailable"
                 raise ModelError(f"{model.info.name} is not used for a while.", kind="retry", reason=reason)
             if pause:
-                self._progress.report("warning", f"{model.info.name} is not used for {pause:.0f} s.")
-                await self._sleep(pause)
+                await self._rest(model, pause)
                 continue
             try:
                 answer = await self._once(model, key, request, origin)
@@ -159,6 +158,11 @@ class BudgetedModel:
             else:
                 breaker.succeeded()
                 return answer
+
+    async def _rest(self, model: Model, pause: float) -> None:
+        if pause >= 1:  # shorter ones follow each other while several calls wait for one trial
+            self._progress.report("warning", f"{model.info.name} is not used for {pause:.0f} s.")
+        await self._sleep(pause)
 
     async def _once(self, model: Model, key: str, request: ModelRequest, origin: AnswerOrigin) -> ModelAnswer:
         """One call, with money reserved before and booked after, however it ends."""

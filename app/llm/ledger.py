@@ -128,9 +128,13 @@ def _uses(answers: Iterable[str]) -> tuple[ModelUse, ...]:
     return tuple(sorted(uses, key=lambda use: (_ORDER.index(use.kind), use.instead_of, use.model)))
 
 
-def over_cap(cap: MicroUSD, spent: MicroUSD, worst: MicroUSD) -> BudgetError:
+def over_cap(cap: MicroUSD, spent: MicroUSD, left: MicroUSD, worst: MicroUSD) -> BudgetError:
+    """What is neither spent nor left is reserved for calls that have no answer yet."""
+    reserved = cap - spent - left
+    held = f", {usd(reserved)} is reserved for calls that are running" if reserved > 0 else ""
     return BudgetError(
-        f"The next model call could cost {usd(worst)}, and {usd(spent)} of the budget of {usd(cap)} is spent.",
+        f"The next model call could cost {usd(worst)}. Of the budget of {usd(cap)}, {usd(spent)} is spent{held}, and"
+        f" {usd(left)} is left.",
         hint="Raise the budget (for example `--budget +3`) and continue; the job resumes where it stopped.",
     )
 

@@ -213,7 +213,7 @@ class SqlLedger:
     def refusal(self, call: str, worst: MicroUSD) -> BudgetError:
         with self._engine.connect() as connection:
             found = self._refusal(connection, call, worst)
-            return found or over_cap(self._cap, self._money(connection, "")[0], worst)
+            return found or over_cap(self._cap, *self._money(connection, call), worst)
 
     def nearing(self, cost: MicroUSD) -> tuple[str, ...]:
         with self._engine.connect() as connection:
@@ -227,7 +227,7 @@ class SqlLedger:
         """Checks the job's own cap first: more money for the day would not help it."""
         spent, remaining = self._money(connection, call)
         if worst > remaining:
-            return over_cap(self._cap, spent, worst)
+            return over_cap(self._cap, spent, remaining, worst)
         for daily_budget in self._shared:
             daily_budget.lock(connection)
             spent, held = daily_budget.spent(connection, self._job, call)

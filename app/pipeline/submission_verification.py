@@ -112,10 +112,12 @@ class SubmissionVerifier:
         """The facts with a reviewer's examples, if nothing speaks against the change and nobody was asked yet."""
         now = found.verification
         wanted = asks_for_behaviour(now) and now.verdict != "broken" and "nothing_shown" not in now.rules
-        if self._review is not None or now.review is not None or not wanted:
+        asked = self._review is not None and not self._review.short_of_money
+        if asked or (now.review is not None and not now.review.short_of_money) or not wanted:
             return found
-        work = partial(self._ask_reviewer, f"{self._key_prefix}review", found.patch, now)
-        self._review = await self._journal.step("review", Review, work)
+        name = f"review.{len(self.verified) + 1}" if self._review is not None else "review"
+        work = partial(self._ask_reviewer, f"{self._key_prefix}{name}", found.patch, now)
+        self._review = await self._journal.step(name, Review, work)
         number = len(self._review.examples)
         if self._review.answered:
             self._progress.report("note", f"the reviewer wrote {number} counter-examples" if number else _NOTHING)

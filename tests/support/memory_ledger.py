@@ -60,7 +60,7 @@ class MemoryLedger:
         return total(((entry.state, entry.usage) for entry in self._entries), (entry.answer for entry in self._entries))
 
     def refusal(self, call: str, worst: MicroUSD) -> BudgetError:
-        return over_cap(self._cap, self.spent(), worst)
+        return over_cap(self._cap, self.spent(), self.remaining(call), worst)
 
     def nearing(self, cost: MicroUSD) -> tuple[str, ...]:
         return near_cap_warning("budget", self._cap, self.spent(), cost)

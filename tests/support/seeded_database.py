@@ -98,7 +98,7 @@ _STATES: tuple[JobState, ...] = (
 _REASONS: dict[str, str] = {
     "awaiting_approval": "The plan is waiting for approval.",
     "needs_input": "The plan needs an answer first.",
-    "paused": "The next model call could cost $0.31, and $4.86 of the budget of $5.00 is spent.",
+    "paused": "The next model call could cost $0.31. Of the budget of $5.00, $4.86 is spent, and $0.14 is left.",
     "verification_failed": "2 tests newly fail: tests.test_dates.Leap.test_century and ….test_2100.",
     "limit_reached": "The job used all of its 100 turns.",
     "stopped": "It was stopped.",

@@ -498,7 +498,7 @@ class JobRunner:
         if not self.inputs.config.reviewer:
             return Review(absent="the repository's configuration turns it off.")
         if job.budget.usd < MIN_BUDGET and budgeted_model.info.priced and budgeted_model.info.output_price:
-            return Review(absent="the budget is too small for one.")
+            return Review(absent="the budget is too small for one.", short_of_money=True)
         taken = [one.name for one in examples_of(known)]
         reviewer = Reviewer(
             budgeted_model=budgeted_model,

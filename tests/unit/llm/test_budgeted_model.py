@@ -440,3 +440,18 @@ async def test_stored_answer_of_another_version_is_bought_again_once() -> None:
         assert (await services.budgeted_model.ask("turn.1", HELLO)).content == "new"
     assert services.model.calls == 1
     assert len(services.progress.texts("warning")) == 1
+
+
+class EarlyWaking(BudgetHarness):
+    """Sleeps that end before their time, as those of other processes' clocks do."""
+
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.now += max(seconds * 0.7, 0.01)
+
+
+async def test_a_pause_of_no_whole_second_is_not_announced() -> None:
+    services = EarlyWaking([failed("wait", "rate_limited", after=10.0), text("hello")])
+    assert (await services.budgeted_model.ask("turn.1", HELLO)).content == "hello"
+    announced = [each for each in services.progress.texts("warning") if "is not used for" in each]
+    assert announced == ["fake/priced is not used for 3 s."]

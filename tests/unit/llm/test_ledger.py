@@ -13,7 +13,7 @@ from app.core.errors import AgentFixError, ExitCode
 from app.core.model_usage import ModelUse, WorkKind, parse_usd, usd
 from app.llm.base import AnswerOrigin, ModelAnswer, ModelInfo, Usage
 from app.llm.errors import BudgetError
-from app.llm.ledger import Ledger, fallback_notes
+from app.llm.ledger import NOTHING, Ledger, fallback_notes
 from app.llm.prices import affordable, cost_of, worst_case
 from app.llm.sql_ledger import SqlLedger, job_costs, metadata
 from tests.support.memory_ledger import MemoryLedger
@@ -73,6 +73,19 @@ def test_reservation_over_the_cap_is_refused(make: MakeLedger) -> None:
         ledger.reserve("turn.2", 1)
     assert caught.value.code is ExitCode.LIMIT_REACHED
     assert ledger.totals().pending == 1
+
+
+def test_refusal_says_what_is_spent_reserved_and_left(make: MakeLedger) -> None:
+    ledger = make(1_000_000)
+    message = "The next model call could cost $0.50. Of the budget of $1.00, $0.00 is spent, "
+    ledger.reserve("turn.1", 600_000)
+    held = f"{message}$0.60 is reserved for calls that are running, and $0.40 is left."
+    assert ledger.refusal("turn.2", 500_000).message == held
+    with pytest.raises(BudgetError) as caught:
+        ledger.reserve("turn.2", 500_000)
+    assert caught.value.message == held
+    ledger.book("turn.1", NOTHING)
+    assert ledger.refusal("turn.2", 500_000).message == f"{message}and $1.00 is left."
 
 
 def test_booking_twice_or_without_a_reservation_changes_nothing(make: MakeLedger) -> None:

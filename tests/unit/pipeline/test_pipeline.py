@@ -8,7 +8,7 @@ import pytest
 
 from app.agent.base import RunnerEnding, RunnerStatus, Submission
 from app.core.errors import ExitCode, SetupError
-from app.core.examples import Because, JudgedExample, PlanExamples
+from app.core.examples import Because, JudgedExample, PlanExamples, Review
 from app.core.job import Journal, QuestionAnswers, WaitingForUser
 from app.core.patch import KeptChange, Patch
 from app.core.verification import (
@@ -206,6 +206,32 @@ async def test_another_patch_is_verified_again() -> None:
     await work(world)
     assert world.executed == 2
     assert world.published == [patch(b"2")]
+
+
+@pytest.mark.parametrize(
+    ("first", "asked"),
+    [
+        (Review(absent="no money.", short_of_money=True), ["review", "review.2"]),
+        (Review(absent="its model does not answer."), ["review"]),
+        (Review(nothing="It is right."), ["review"]),
+    ],
+)
+async def test_a_reviewer_that_was_skipped_for_money_is_asked_at_the_next_submission(
+    first: Review, asked: list[str]
+) -> None:
+    keys: list[str] = []
+
+    async def ask(key: str, _patch: Patch, _known: Verification) -> Review:
+        keys.append(key)
+        return first if len(keys) == 1 else Review(nothing="It is right.")
+
+    turns = Reproduction(command="c", on_base="red", on_head="green", ids=("t::test",))
+    found = verification("unproved").model_copy(update={"review": None, "reproduction": turns})
+    lost = found.model_copy(update={"suite": SuiteComparison(command="t", missing=("t::other",))})
+    world = World(Agent([SUBMISSION, SUBMISSION], SUBMITTED), [lost, found], [patch(b"1"), patch(b"2")])
+    world.ask_reviewer = ask
+    await work(world)
+    assert keys == asked
 
 
 async def test_failed_reproduction_of_an_earlier_submission_is_kept() -> None:
