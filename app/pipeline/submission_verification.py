@@ -112,8 +112,8 @@ class SubmissionVerifier:
         """The facts with a reviewer's examples, if nothing speaks against the change and nobody was asked yet."""
         now = found.verification
         wanted = asks_for_behaviour(now) and now.verdict != "broken" and "nothing_shown" not in now.rules
-        asked = self._review is not None and not self._review.short_of_money
-        if asked or (now.review is not None and not now.review.short_of_money) or not wanted:
+        is_settled = self._review is not None and not self._review.short_of_money
+        if is_settled or (now.review is not None and not now.review.short_of_money) or not wanted:
             return found
         name = f"review.{len(self.verified) + 1}" if self._review is not None else "review"
         work = partial(self._ask_reviewer, f"{self._key_prefix}{name}", found.patch, now)

@@ -39,7 +39,7 @@ from app.publish.effects import (
 )
 from app.publish.markdown import alert
 from app.publish.outbox import EffectClaim, EffectStatus, Outbox
-from app.publish.pull_request_text import SKIP_CI
+from app.publish.pull_request_text import SKIP_CI, merge_subject
 from app.publish.secret_scan import SecretScan
 from app.publish.status_text import AT_WORK, early_commits, early_key, early_recipe
 from app.repo.git_store import GitError, GitStore, UnsafePathError
@@ -339,7 +339,7 @@ def signed_note(commit: str, verified: str) -> str:
 
 
 def _message(request: PublishRequest) -> str:
-    subject = f"Merge branch '{request.where.job_context.base_ref}' into {request.effect.branch}"
+    subject = merge_subject(request.where.job_context.base_ref, request.effect.branch)
     why = "A workflow changed there after this branch began, and GitHub refuses a branch without that change."
     skip = (SKIP_CI,) if SKIP_CI in request.effect.recipe.message else ()
     return "\n\n".join((subject, why, *skip)) + "\n"

@@ -144,9 +144,17 @@ def pull_request_title(task: Task, config: RepoConfig | None = None) -> str:
     return title if len(title) <= MAX_TITLE else f"{title[: MAX_TITLE - 1]}…"
 
 
-def commit_message(task: Task, summary: str = "", *, skip_ci: bool = False, signed_off_by: Person | None = None) -> str:
-    """Subject, the model's summary as plain text, the mark that stops CI, and trailers for requester and author."""
-    paragraphs = [_subject(task, MAX_SUBJECT)]
+def merge_subject(base_ref: str, branch: str) -> str:
+    """The first line of a merge commit, as git itself writes it."""
+    return f"Merge branch '{base_ref}' into {branch}"
+
+
+def commit_message(
+    task: Task, summary: str = "", *, skip_ci: bool = False, signed_off_by: Person | None = None, merge: str = ""
+) -> str:
+    """Subject (of a `merge` its own), the model's summary as plain text, the mark that stops CI, and trailers for
+    requester and author."""
+    paragraphs = [merge or _subject(task, MAX_SUBJECT)]
     if body := harmless_text(summary, 2_000):
         paragraphs.append(body)
     if skip_ci:

@@ -65,7 +65,13 @@ from app.pipeline.wiring.job_runner import (
 from app.pipeline.wiring.prompts import JobInputs
 from app.publish.effects import CommitRecipe, Effect, OpenDraftPullRequest, PushCommits
 from app.publish.outbox import StaleEpoch
-from app.publish.pull_request_text import PullRequestContent, commit_message, pull_request_body, pull_request_title
+from app.publish.pull_request_text import (
+    PullRequestContent,
+    commit_message,
+    merge_subject,
+    pull_request_body,
+    pull_request_title,
+)
 from app.repo.git_store import GitStore
 from app.server.context import ServerContext
 from app.server.launch.base import DRAIN_SECONDS, HEARTBEAT_SECONDS
@@ -209,9 +215,10 @@ class EffectPublisher(ChangePublisher):
         job, job_context = self.inputs.job, self._job_context
         manual = job_context.config.ci == "manual"
         signed_off_by = job_context.author if job_context.config.signoff else None
+        merge = merge_subject(job_context.base_ref, job.branch) if job.conflicts else ""
         return CommitRecipe(
             patch=patch,
-            message=commit_message(job.task, summary, skip_ci=manual, signed_off_by=signed_off_by),
+            message=commit_message(job.task, summary, skip_ci=manual, signed_off_by=signed_off_by, merge=merge),
             author=job_context.author,
             date=job.created_at,
             parents=job_context.parents,

@@ -19,7 +19,7 @@ from app.github.refusals import NotFoundOnGitHub
 from app.jobs.queue import JobClaim
 from app.jobs.store import JobWithContext
 from app.publish.effects import CommitRecipe, PushCommits
-from app.publish.pull_request_text import SKIP_CI
+from app.publish.pull_request_text import SKIP_CI, merge_subject
 from app.repo.git_command import GitError
 from app.repo.git_store import GitStore
 from app.repo.inspection import mentioned_fix
@@ -106,7 +106,7 @@ class BaseCommitFetcher:
         job, job_context, job_store = each.job, each.job_context, self._stores.job_store()
         ours, base_head = job_context.parents
         skip_ci = f"\n\n{SKIP_CI}" if job_context.config.ci == "manual" else ""
-        message = f"Merge branch '{job_context.base_ref}' into {job.branch}{skip_ci}\n"
+        message = f"{merge_subject(job_context.base_ref, job.branch)}{skip_ci}\n"
         merged = merge(
             store,
             base=base,

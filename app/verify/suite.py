@@ -27,6 +27,8 @@ _NOT_INSTALLED = re.compile(
     r"No module named '?(?P<module>pytest|unittest|django)\b"
     r"|(?i:missing script:? \"?test)|could not determine executable to run"
 )
+_ASKED_FOR = re.compile(r"(?m)^\S*python[\d.]*: No module named (?P<module>[\w.-]+)")
+"""What the interpreter says of `python -m NAME`; an import that fails is told otherwise."""
 
 
 class SuiteMeasurement(NamedTuple):
@@ -117,13 +119,14 @@ def could_not_start(execution: Execution) -> str:
         return ""
     output = execution.excerpt[-EXCERPT_LOOKED_AT:]
     found = _NOT_INSTALLED.search(output)
-    if found and found["module"]:
-        return f"{found['module']} is not installed in the sandbox."
+    for match in filter(None, (found, _ASKED_FOR.search(output))):
+        if match["module"]:
+            return f"{match['module']} is not installed in the sandbox."
     if missing := missing_program(execution.exit_code, output) or missing_packages(execution.excerpt):
         return missing
     if execution.exit_code in (126, 127):
-        return f"The test command could not be started (exit code {execution.exit_code})."
-    return "The test command does not exist in the project." if found else ""
+        return f"The command could not be started (exit code {execution.exit_code})."
+    return "The command does not exist in the project." if found else ""
 
 
 EXCERPT_LOOKED_AT = 2_000

@@ -24,6 +24,7 @@ from app.verify.execution import CommandResult, run
 from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
 from app.verify.paths_of_tests import is_test_path
 from app.verify.project import ProjectUnderTest
+from app.verify.suite import could_not_start
 
 Outcome = Literal["passed", "blocked", "warned"]
 MAX_LINES = 10
@@ -101,7 +102,7 @@ def _end(ran: CommandResult) -> list[str]:
 
 
 async def lint(command: str | None, patch: Patch, project: ProjectUnderTest) -> GateResult:
-    """Blocks what is red on the head and green on the base; red on both only warns."""
+    """Blocks what is red on the head and green on the base; red on both only warns, with what it printed."""
     if not command:
         return GateResult(name="lint", outcome="not_run", details=("no lint command is configured",))
     async with project.open("lint-head", patch) as opened:
@@ -110,9 +111,12 @@ async def lint(command: str | None, patch: Patch, project: ProjectUnderTest) -> 
         return GateResult(name="lint", outcome="passed")
     async with project.open("lint-base", None) as opened:
         base = (await run(opened, command, timeout=project.limits.lint)).execution
-    if not base.ok:
-        return GateResult(name="lint", outcome="warned", details=(f"`{command}` {_ended(head)}, as on the base",))
     lines = head.excerpt.splitlines()[-MAX_LINES:]
+    if not base.ok:
+        cause = could_not_start(base)
+        repair = (f"{cause} Correct `lint:` in the configuration, or install what it needs with `setup:`.",)
+        details = (f"`{command}` {_ended(head)}, as on the base", *(repair if cause else ()), *lines)
+        return GateResult(name="lint", outcome="warned", details=details)
     outcome = f"`{command}` {_ended(head)}, and passes on the base"
     return GateResult(name="lint", outcome="blocked", details=(outcome, *lines))
 

@@ -97,7 +97,12 @@ async def test_lint_blocks_what_it_newly_finds_and_warns_of_what_it_found_before
     assert any("greet.py:1:# TODO" in line for line in gate_named(found, "lint").details)
     assert found.verdict == "broken"
     old = trial({"greet.py": "# TODO\n"}, lint="! grep -rn TODO --include=*.py .")
-    assert gate_named(await old.verify({"README.md": "x"}), "lint").outcome == "warned"
+    known = gate_named(await old.verify({"README.md": "x"}), "lint")
+    assert (known.outcome, known.details[1:]) == ("warned", ("./greet.py:1:# TODO",))
+    for command in ("no-such-linter .", "python3 -m no_such_linter", "./tools/lint"):
+        lost = gate_named(await trial(NO_TESTS, lint=command).verify({"README.md": "x"}), "lint")
+        assert (lost.outcome, "install what it needs with `setup:`" in lost.details[1]) == ("warned", True), command
+        assert len(lost.details) > 2, "what it printed"
 
 
 async def test_configured_gates_must_pass_or_print_a_number_that_is_not_worse(trial: Callable[..., Trial]) -> None:

@@ -22,6 +22,7 @@ from app.publish.markdown import duration, harmless_line
 from app.publish.pull_request_text import (
     PullRequestContent,
     commit_message,
+    merge_subject,
     pull_request_body,
     pull_request_title,
 )
@@ -434,3 +435,9 @@ def test_title_prefix_depends_on_the_task_kind(kind: TaskKind, title: str) -> No
     task = Task(repository="r", issue=issue, base="0" * 40, base_ref="main", slug="r", kind=kind)
     assert pull_request_title(task) == title
     assert commit_message(task).startswith(f"{title}\n")
+
+
+@pytest.mark.parametrize("title", ["Totals are wrong", "fix: totals", "Merge branch 'x' into y", "`a` $(b)", ""])
+def test_a_merge_is_not_called_like_the_fix(title: str) -> None:
+    made = commit_message(task(title=title), "Both lines stay.", merge=merge_subject("main", "agent-fix/issue-1-x"))
+    assert made.startswith("Merge branch 'main' into agent-fix/issue-1-x\n\nBoth lines stay.\n")
