@@ -219,5 +219,9 @@ class NeedsHumanAction(ForgeError):  # noqa: N818
     """The forge refused: a protected branch, a closed pull request, someone else's commits."""
 
 
+class BranchMoved(NeedsHumanAction):
+    """Somebody pushed to the branch or deleted it: the change has to be made anew, not pushed again."""
+
+
 class WorkflowsMoved(NeedsHumanAction):
     """The branch changes a workflow file, or lacks a change of one on the base branch; GitHub refuses both."""

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from time import monotonic
 
 from app.config.signing import SigningKey
-from app.github.base import ForgeError, NeedsHumanAction, RateLimited, TemporaryFailure
+from app.github.base import BranchMoved, ForgeError, NeedsHumanAction, RateLimited, TemporaryFailure
 from app.github.calls import GIT_FETCH, GIT_PUSH, Call
 from app.github.reader import RepositoryReader
 from app.github.refusals import git_failure
@@ -55,7 +55,7 @@ class BranchesApi:
         raise TemporaryFailure(f"Could not find a free name for the branch {name}.")
 
     async def advance(self, name: str, commit: str, expected: str) -> str:
-        """Move a branch from `expected` to `commit`. Raises NeedsHumanAction if someone else moved it.
+        """Move a branch from `expected` to `commit`. Raises BranchMoved if someone else moved it.
 
         Other people's commits stay ancestors of ours: only a tip that we wrote may be replaced.
         """
@@ -65,10 +65,10 @@ class BranchesApi:
             if tip == commit:
                 return name
             if tip is None:
-                raise NeedsHumanAction(f"The branch {name} was deleted.", hint="Repeat the command to start again.")
+                raise BranchMoved(f"The branch {name} was deleted.", hint="Repeat the command to start again.")
             may_move = tip == expected and await self._may_leave(tip, commit)
             if not may_move or not await self._push(remote, name, commit, expected):
-                raise NeedsHumanAction(
+                raise BranchMoved(
                     f"Someone else has pushed to {name}; agent-fix never overwrites their commits.",
                     hint="Repeat the command to start from the current branch.",
                 )

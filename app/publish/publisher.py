@@ -16,7 +16,15 @@ from app.core.failpoints import failpoint
 from app.core.job import PUBLISHED, JobResult, JobState
 from app.core.task import IssueRef
 from app.core.text import clip
-from app.github.base import ForgeEffects, ForgeError, NeedsHumanAction, NewCheckRun, NoAccess, WorkflowsMoved
+from app.github.base import (
+    BranchMoved,
+    ForgeEffects,
+    ForgeError,
+    NeedsHumanAction,
+    NewCheckRun,
+    NoAccess,
+    WorkflowsMoved,
+)
 from app.jobs import queue
 from app.jobs.context import ThreadRef
 from app.jobs.store import JobQueries, JobStore, JobWithContext
@@ -400,7 +408,7 @@ def _unpublished(each: JobWithContext, error: AgentFixError, pushed: Mapping[str
         state = "no_access"
     result = JobResult.model_validate(each.row.result) if each.row.result else JobResult(exit_status=state)
     update = {"exit_status": state, "reason": error.message, "hint": error.hint, "error_code": error.code}
-    update |= {"branch": "", "compare": "", "unpublished": not isinstance(error, PublishRefused)}
+    update |= {"branch": "", "compare": "", "unpublished": not isinstance(error, PublishRefused | BranchMoved)}
     return result.model_copy(update={**update, **(pushed or {})})
 
 

@@ -369,6 +369,8 @@ async def test_a_person_who_pushes_meanwhile_is_never_overwritten(
     state, result = harness.ended(made.id)
     assert state == "error"
     assert "Someone else has pushed" in result.reason
+    assert not result.unpublished, "pushing it again would be refused again: a retry starts from their commit"
+    assert not harness.queue.publish_again(made.id)
     assert fake_github.repo.branches[pull.pull.head] == theirs
 
 
