@@ -378,7 +378,7 @@ _SECRET_NAME = re.compile(
     r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWD|PASS|CREDENTIALS?)(?:_|$)|APIKEY|PASSWORD|_PAT$", re.IGNORECASE
 )
 _PASSWORD_IN_QUERY = re.compile(r"[?&](?:ssl)?password=([^\s&#]+)", re.IGNORECASE)
-_OTLP_HEADERS = re.compile(r"OTEL_EXPORTER_OTLP_(?:TRACES_)?HEADERS")
+_HEADERS = re.compile(r"OTEL_EXPORTER_OTLP_(?:TRACES_)?HEADERS|[A-Z]+_CUSTOM_HEADERS")
 _PARTS = re.compile(r"[/@:?&=,\s]+")
 MIN_PART = 8
 """Characters of a secret that is part of a notification's address or of a header."""
@@ -496,7 +496,7 @@ class Settings:
         urls = (value for value in self.environment.values() if "://" in value)
         in_queries = {unquote_plus(part) for url in urls for part in _PASSWORD_IN_QUERY.findall(url)}
         ours = {value for values in self.own_secrets().values() for value in values}
-        headers = (value for name, value in self.environment.items() if _OTLP_HEADERS.fullmatch(name))
+        headers = (value for name, value in self.environment.items() if _HEADERS.fullmatch(name))
         parts = {part for value in (*self.notify, *headers) for part in _PARTS.split(unquote(value))}
         random = {part for part in parts if len(part) >= MIN_PART and looks_random(part)}
         ours |= {*self.notify, *random}

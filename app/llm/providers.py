@@ -1,6 +1,6 @@
 """The providers of models: the environment that each needs, as data, and how models are named."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import NamedTuple
@@ -89,6 +89,8 @@ class Route(NamedTuple):
     model: str
     base: str = ""
     key: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    """For a gateway: sent only to a custom endpoint."""
 
     @property
     def known(self) -> Provider:
@@ -100,10 +102,12 @@ class Route(NamedTuple):
         return " or ".join(self.known.bases) if self.base else "that the provider is up"
 
     @property
-    def connection(self) -> Mapping[str, str]:
+    def connection(self) -> Mapping[str, str | dict[str, str]]:
         """LiteLLM's arguments for a custom endpoint and the key. What the provider's `tokens` name, it finds itself."""
         key = self.key or (_NO_KEY if self.base and not self.known.tokens else "")
-        return {name: value for name, value in (("api_base", self.base), ("api_key", key)) if value}
+        headers = dict(self.headers) if self.base else {}
+        given = (("api_base", self.base), ("api_key", key), ("extra_headers", headers))
+        return {name: value for name, value in given if value}
 
     @property
     def name(self) -> str:
@@ -142,7 +146,16 @@ def route(name: str, environment: Mapping[str, str]) -> Route:
     else:
         provider, model = _maker(name, environment), name
     known = PROVIDERS.get(provider, Provider())
-    return Route(provider, model, _set(environment, known.bases), _set(environment, known.keys))
+    headers = tuple(_headers(environment.get(f"{provider.upper()}_CUSTOM_HEADERS", "")))
+    return Route(provider, model, _set(environment, known.bases), _set(environment, known.keys), headers)
+
+
+def _headers(text: str) -> Iterator[tuple[str, str]]:
+    """Lines of `Name: value`."""
+    for line in text.splitlines():
+        name, colon, value = line.partition(":")
+        if colon and name.strip():
+            yield name.strip(), value.strip()
 
 
 def operator_price(name: str, environment: Mapping[str, str], prices: Mapping[str, Price]) -> Price | None:

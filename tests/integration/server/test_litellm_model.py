@@ -10,6 +10,7 @@ from app.llm.base import Message, ModelAnswer, ModelRequest, ToolCall, ToolSpec
 from app.llm.errors import ModelError
 from app.llm.litellm import LiteLLMModel, ModelTimeouts
 from app.llm.prices import Price
+from app.llm.providers import route
 from tests.support.openai_endpoint import OpenAIEndpoint, Reply, answer, cut, error, stall
 
 pytestmark = pytest.mark.xdist_group("litellm")  # one process imports LiteLLM, which takes seconds
@@ -53,6 +54,18 @@ async def test_text_streams_as_it_comes(endpoint: OpenAIEndpoint) -> None:
     assert body["stream_options"] == {"include_usage": True}
     assert body["max_tokens"] == 100
     assert endpoint.requests[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+async def test_headers_for_a_gateway_are_sent_to_it_alone(endpoint: OpenAIEndpoint) -> None:
+    endpoint.script(answer("one"))
+    headers = {"OPENAI_CUSTOM_HEADERS": "X-Team: payments\nX-Url: https://a.example/b\n\nno header\n"}
+    environment = {"OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": KEY, **headers}
+    await LiteLLMModel("openai/local", environment=environment).complete(ASK)
+    sent = endpoint.requests[0].headers
+    assert (sent["x-team"], sent["x-url"]) == ("payments", "https://a.example/b")
+    assert sent["authorization"] == f"Bearer {KEY}"
+    assert "extra_headers" not in route("openai/gpt-5", {"OPENAI_API_KEY": KEY, **headers}).connection
+    assert route("anthropic/claude-x", {**environment, "ANTHROPIC_API_BASE": endpoint.url}).headers == ()
 
 
 async def test_tool_calls_are_put_together(endpoint: OpenAIEndpoint) -> None:

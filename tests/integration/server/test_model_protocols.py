@@ -69,6 +69,16 @@ async def test_words_and_calls_arrive_with_what_they_cost(endpoint: OpenAIEndpoi
     assert (got.usage.completion_tokens, got.usage.estimated, got.model) == (30, False, name)
 
 
+@pytest.mark.parametrize(("name", "team"), [(CLAUDE, "a"), (RESPONDING, "o"), (OLLAMA, None)])
+async def test_headers_for_a_gateway_are_sent_in_every_protocol(
+    endpoint: OpenAIEndpoint, name: str, team: str | None
+) -> None:
+    headers = {"ANTHROPIC_CUSTOM_HEADERS": "X-Team: a", "OPENAI_CUSTOM_HEADERS": "X-Team: o"}
+    endpoint.script(SAYS[name]("hello"))
+    await LiteLLMModel(name, environment=environment(endpoint) | headers).complete(ASK)
+    assert endpoint.requests[0].headers.get("x-team") == team
+
+
 @pytest.mark.parametrize("name", SAYS)
 async def test_calls_without_text_and_text_without_calls(endpoint: OpenAIEndpoint, name: str) -> None:
     endpoint.script(SAYS[name](tools=TOOLS), SAYS[name]("done"))

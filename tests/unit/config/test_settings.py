@@ -269,6 +269,7 @@ def test_tokens_in_addresses_of_notifications_and_in_headers_are_secrets() -> No
     token, key = "AbC1dEf2GhI3jKl4MnO5", "zY9xW8vU7tS6rQ5pO4nM"
     given = {"NOTIFY": f"tgram://{token}/-100123 discord://1234/abcd"}
     headers = {"OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer%20{key},x-scope=team"}
+    assert key in settings_from({**server(), "OPENAI_CUSTOM_HEADERS": f"X-Key: {key}\nX-Team: a"}, PLACE).secrets
     redactor = Redactor(settings_from({**server(**given), **headers}, PLACE).secrets)
     assert redactor.found(f"before {token} after")
     assert redactor.found(f"before {key} after")
