@@ -52,7 +52,8 @@ def test_issue_that_cannot_be_shown_comes_with_one_list_of_questions(cli_job: Cl
 def test_an_issue_that_works_already_is_said_to(cli_job: CliJob) -> None:
     cli_job.issue.write_text("# split\n\n`split(100, 4)` must give `[25, 25, 25, 25]`.\n")
     own = example("split(100, 4)", "[25, 25, 25, 25]", "Equal.", "`split(100, 4)` must give", IMPORTS)
-    cli_job.record([planned(own), ScriptedReplies("plan.2", "", planned(own).calls)])
+    other = example("split(60, 3)", "[20, 20, 20]", "Equal, too.", "`split(100, 4)` must give", IMPORTS)
+    cli_job.record([planned(own, other), ScriptedReplies("plan.2", "", planned(own, other).calls)])
     done = cli_job.reproduce()
     assert done.code == 28, done.text
     assert "prints today" in done.text

@@ -174,10 +174,10 @@ def _squeezed(text: str) -> str:
 
 
 def is_reporters_own(example: Example, issue: str) -> bool:
-    """True if input and output of an example are the issue's, by all of their values."""
-    known = _squeezed(issue)
-    values = [value for value in values_of(example) if _squeezed(value)]
-    return bool(values) and all(_squeezed(value) in known for value in values)
+    """True if input and output of an example are the issue's, by all of their values, as whole words."""
+    known = " ".join(issue.split())
+    values = [" ".join(value.split()) for value in values_of(example) if _squeezed(value)]
+    return bool(values) and all(_has_word(known, value) for value in values)
 
 
 def values_of(example: Example) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from app.core.examples import Example, JudgedExample, OutdatedTest, PlanExamples, ProgramRun, Review
 from app.core.patch import Patch, Tree
 from app.verify.examples.checks import (
+    FEW,
     did,
     in_text,
     is_quoted,
@@ -97,8 +98,11 @@ class ExampleJudge:
         return Review(examples=named(kept, taken, "r"), refused=tuple(refused))
 
     def works_already(self, found: PlanExamples) -> JudgedExample | None:
-        """The reporter's own example, if it prints today what the issue asks for and no other example differs."""
-        if any(one.kind == "shows" for one in found.examples):
+        """The reporter's own example, if it prints today what the issue asks for, others do too, and none differs.
+
+        One example alone may have what the issue complains about for what it asks for.
+        """
+        if len(found.already) < FEW or any(one.kind == "shows" for one in found.examples):
             return None
         own = (one for one in found.already if one.quoted and is_reporters_own(one, self.issue))
         return next(own, None)

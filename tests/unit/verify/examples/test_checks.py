@@ -186,3 +186,17 @@ def test_imports_and_formats_are_no_values_of_the_reporters_own_example(program:
     assert is_reporters_own(example(program), ISSUE)
     assert not is_reporters_own(example(program.replace("7", "11")), ISSUE)
     assert not is_reporters_own(example(program.replace("7", "'seven'")), ISSUE)
+
+
+def test_a_part_of_a_word_is_not_the_reporters_output() -> None:
+    assert not is_reporters_own(example(stdout="3.\n"), "`half(7)` prints 3.5 Bytes.")
+    assert not is_reporters_own(example(stdout="3.5 Byte\n"), "`half(7)` prints 3.5 Bytes.")
+    assert is_reporters_own(example(stdout="3.5 Bytes\n"), "`half(7)` prints `3.5\nBytes`.")
+
+
+def test_nothing_works_already_by_one_example_alone() -> None:
+    own = JudgedExample(**dict(example()), quoted=True, base=runs("3.5\n"))
+    judge = ExampleJudge(unopened(), ISSUE)
+    assert judge.works_already(PlanExamples(already=(own,))) is None
+    assert judge.works_already(PlanExamples(already=(own, own))) == own
+    assert judge.works_already(PlanExamples(already=(own, own), examples=(own,))) is None
