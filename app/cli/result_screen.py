@@ -157,8 +157,8 @@ def _reproduction(result: JobResult, width: int) -> Iterator[Line]:
     found, questions = result.examples, result.plan.questions if result.plan else ()
     if result.exit_status not in {"reproduced", "not_reproduced"} or found is None:
         return
-    yield from _wrapped("  ", result.summary, width, "") if result.summary else ()
-    if (shown := found.smallest) is None:
+    yield from (Line(text) for text in wrap(result.summary, width, initial_indent="  ", subsequent_indent="  "))
+    if (shown := found.best) is None:
         for title, texts in (("tried", found.why_not_shown), ("missing", questions)):
             for text in texts:
                 yield from _wrapped(f"  {title}", text, width, "")
@@ -238,7 +238,7 @@ def _commands(order: LocalJob, result: JobResult) -> Iterator[Line]:
     if result.exit_status == "answered" and result.plan is not None:
         yield Line(f"  edit   {shlex.quote(str(order.out / PLAN_FILE))}, and pass it with --plan")
     if result.exit_status == "reproduced":
-        yield Line(f"  fix    {own_command()} fix … --plan {shlex.quote(str(order.out / PLAN_FILE))}")
+        yield Line(f"  fix    {own_command()} fix ISSUE --plan {shlex.quote(str(order.out / PLAN_FILE))}")
     if result.trajectory:
         yield Line(f"  steps  {own_command()} view {shlex.quote(str(order.out / 'job.json'))}")
 

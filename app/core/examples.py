@@ -66,7 +66,7 @@ class Example(Record):
             self.stdin and f"input:\n{self.stdin}",
             *(f"{file.path}:\n{file.text}" for file in self.files),
         ]
-        return "\n".join(filter(None, (self.program.strip("\n"), *more)))
+        return "\n\n".join(filter(None, (self.program.strip("\n"), *more)))
 
 
 class ProgramRun(Record):
@@ -176,10 +176,10 @@ class PlanExamples(Record):
         return (*self.refused, *today)
 
     @property
-    def smallest(self) -> JudgedExample | None:
-        """For people: the shortest that shows the issue, if possible with a quote that was found."""
+    def best(self) -> JudgedExample | None:
+        """For people: the first that shows the issue, if possible one whose quote was found."""
         showing = [one for one in self.examples if one.kind == "shows"]
-        return min(showing, key=lambda one: (not one.quoted, len(one.program)), default=None)
+        return next((one for one in showing if one.quoted), next(iter(showing), None))
 
 
 class FrozenExamples(Record):

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar, get_args
 from pydantic import ValidationError
 
 from app.core.errors import AgentFixError, ExitCode
-from app.core.examples import FrozenExamples, PlanExamples
+from app.core.examples import Example, FrozenExamples, OutdatedTest, PlanExamples
 from app.core.model_usage import MicroUSD, ModelNames, Reasoning, Totals, WorkKind
 from app.core.patch import FileStat
 from app.core.plan import Plan
@@ -118,6 +118,10 @@ class Job(Record):
     plan_mode: Literal["auto", "approve", "only", "none"] = "auto"
     plan_file: str = ""
     """The text of an edited plan; empty if the model makes the plan."""
+    examples: tuple[Example, ...] = ()
+    """The examples in `plan_file` that a model wrote; all others in it are a person's."""
+    outdated: tuple[OutdatedTest, ...] = ()
+    """The tests that the model of `plan_file` named."""
     aim: Literal["fix", "ask", "reproduce", "verify"] = "fix"
     """`ask`: the request is a question (`app.pipeline.answer`); `reproduce`: only the plan's examples are wanted;
     `verify`: a change that is there already is judged (`app.pipeline.change_verification`). None of these publishes a

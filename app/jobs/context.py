@@ -8,7 +8,7 @@ from app.core.record import Record
 from app.core.task import IssueRef, Person
 from app.github.base import ReactionTarget
 
-JobAim = Literal["fix", "plan", "ask", "verify", "follow_up", "revise", "fix_checks", "conflicts", "ci"]
+JobAim = Literal["fix", "plan", "reproduce", "ask", "verify", "follow_up", "revise", "fix_checks", "conflicts", "ci"]
 """The bot itself may start `fix_checks` and `conflicts`, which then count as rounds. So does `revise`: a review asked
 for changes without a command. `ci` and a merge without conflicts are the publisher's alone."""
 NO_REQUESTER: frozenset[JobAim] = frozenset({"fix_checks", "conflicts"})
@@ -19,7 +19,7 @@ ON_DASHBOARD: Final = "dashboard"
 """The trigger of a job that a person asked for on the dashboard."""
 
 PublishTarget = Literal["new_branch", "same_branch", "sibling", "nowhere"]
-"""Where the work goes; `nowhere` for questions and plans, which publish no commit."""
+"""Where the work goes; `nowhere` for questions, plans and reproductions, which publish no commit."""
 
 
 class ThreadRef(Record):

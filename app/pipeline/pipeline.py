@@ -227,7 +227,8 @@ async def _prepare(job: Job, services: JobServices, journal: Journal, base: Base
     if not job.expects_red:
         return PreparedWork(plan, base, None, answers)
     examples = await journal.step("examples", PlanExamples, partial(_examples, services, proposed, plan))
-    return PreparedWork(plan, base, examples, answers)
+    already = services.works_already(examples)  # an older plan's, if the issue was solved since
+    return PreparedWork(plan, base, examples, answers, already)
 
 
 async def _examples(services: JobServices, proposed: ProposedPlan, plan: Plan) -> PlanExamples:
@@ -254,7 +255,7 @@ def _reproduced(result: JobResult, prepared: PreparedWork) -> JobResult:
     """What the examples showed on the base; what was tried, if none showed the issue."""
     plan, found = prepared.plan, prepared.examples or PlanExamples()
     summary = plan.summary if plan else ""
-    if found.smallest is not None:
+    if found.best is not None:
         return result.model_copy(update={"exit_status": "reproduced", "summary": summary})
     reason = "No program that was tried shows the issue." if found.why_not_shown else "No program was tried."
     return result.model_copy(update={"exit_status": "not_reproduced", "reason": reason, "summary": summary})

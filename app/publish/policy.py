@@ -137,7 +137,7 @@ def _belongs(request: PublishRequest) -> PublishRefused | None:
 def _publishes(request: PublishRequest) -> PublishRefused | None:
     """A question or a plan never has a branch, whatever its worker says."""
     job, job_context = request.where.job, request.where.job_context
-    never = job_context.publish_target == "nowhere" or job_context.aim in {"ask", "plan", "verify"}
+    never = job_context.publish_target == "nowhere" or job_context.aim in {"ask", "plan", "reproduce", "verify"}
     if never or job.aim != "fix" or job.plan_mode == "only":
         return PublishRefused("Jobs that only answer, plan or verify publish nothing.")
     if isinstance(request.effect, PushCommits) != _same_branch(request):

@@ -108,7 +108,7 @@ def _text(plan: Plan | None) -> str:
     return _EMPTY_FIELD.sub("", render_plan_file(plan)) if plan else ""
 
 
-PLAN_SHOWN: Final[frozenset[Condition]] = frozenset({"awaiting_approval", "plan_waits"})
+PLAN_SHOWN: Final[frozenset[Condition]] = frozenset({"awaiting_approval", "plan_waits", "reproduced"})
 """What people see if the comment shows a plan that they may edit."""
 _PUBLISHED_OR_NOTHING: Final[frozenset[JobState]] = PUBLISHED | {
     "answered",
@@ -118,6 +118,7 @@ _PUBLISHED_OR_NOTHING: Final[frozenset[JobState]] = PUBLISHED | {
     "verified",
     "no_change",
 }
+SHOWN_AS_PROGRAM: Final[frozenset[JobState]] = frozenset({"already_works", "reproduced", "not_reproduced"})
 ATTEMPT_SHOWN: Final[frozenset[JobState]] = frozenset({"verification_failed", "limit_reached", "paused"})
 """States whose comment shows the change that was not published."""
 _NO_CALLS: Final = Totals()
@@ -254,8 +255,8 @@ def _details_of_state(view: StatusView, level: DetailLevel) -> Iterator[str]:
     """The details of this state."""
     result, reason = view.result, clip(view.reason, min(level.caps.text * 2, 800))
     match view.condition:
-        case "answered" | "already_works" | "reproduced" | "not_reproduced":
-            yield prose(clip(result.summary, level.answer)) if result else ""
+        case "answered" | "already_works" | "reproduced" | "not_reproduced" if result:
+            yield from _answer(view, result, level)
         case "awaiting_approval" | "plan_waits":
             yield editable(view.plan, view.planned, level.caps)
         case "needs_input":
@@ -281,6 +282,15 @@ def _details_of_state(view: StatusView, level: DetailLevel) -> Iterator[str]:
         yield f"Draft (not verified yet): {view.draft}"
 
 
+def _answer(view: StatusView, result: JobResult, level: DetailLevel) -> Iterator[str]:
+    """What was found, in the model's words; and the examples that show it, if they fit as a plan to edit."""
+    yield prose(clip(result.summary, level.answer))
+    if view.state in SHOWN_AS_PROGRAM:
+        yield from reproduction(
+            result, level.caps, editable(view.plan, "", level.caps) if can_be_edited(view.plan) else ""
+        )
+
+
 MAX_OUTPUT = 1_500
 
 
@@ -296,12 +306,6 @@ def unpublished_work(job: str, state: JobState, result: JobResult, kept: str) ->
     """For a job that published nothing: the agent's statement, the branch, the change."""
     if state == "no_change" and result.summary.strip():
         yield f"The agent says (unchecked):\n\n{quoted(clip(result.summary, 600))}"
-    if state == "already_works" and result.examples is not None:
-        for one in result.examples.already[:1]:
-            yield f"This program\n\n{fenced(clip(one.program, 1_500))}"
-            yield f"prints today\n\n{fenced(clip(one.stdout, 1_500))}"
-    if state in {"reproduced", "not_reproduced"} and result.examples is not None:
-        yield from reproduction(result.examples, result.plan.questions if result.plan else ())
     if result.compare:
         yield f"The change is on the branch {code_span(result.branch)}. [Open a pull request for it]({result.compare})."
     if result.diff and state in (FINAL | {"paused"}) - _PUBLISHED_OR_NOTHING - {"stopped"}:
@@ -550,6 +554,8 @@ def _summary_parts(job: Job, reason: str, result: JobResult | None, caps: Caps, 
         yield inline(clip(result.hint, caps.text))
     if left:
         yield left
+    if result.exit_status in SHOWN_AS_PROGRAM:
+        yield from reproduction(result, caps)
     if result.url:
         yield f"<{result.url}>"
     if result.plan is not None and result.plan.steps:

@@ -208,7 +208,8 @@ def status_effects(view: StatusView, posted_state: str, *, newest: bool = True) 
     elif view.state in PUBLISHED and view.result and view.result.verification:
         yield _check(view, view.result, view.result.verification)
     if view.job.aim not in {"ask", "verify"} and newest:
-        yield labels(view.condition, view.job.task.prompt, again=posted_state == AFTER_REST)
+        request = "agent-reproduce" if view.job.aim == "reproduce" else "agent-fix"
+        yield labels(view.condition, view.job.task.prompt, request=request, again=posted_state == AFTER_REST)
     if target is not None and (reaction := WORDS[view.condition].reaction):
         yield AddReaction(target=target, content=reaction)
 
@@ -232,14 +233,15 @@ def notification(view: StatusView, channel: Channel) -> SendNotification:
     )
 
 
-def labels(condition: Condition, prompt: str = "", *, again: bool = False) -> ChangeLabels:
-    """The labels for a job of which this is seen; all others stay. `prompt` is the job's, whose label is taken off too.
+def labels(condition: Condition, prompt: str = "", *, request: str = "agent-fix", again: bool = False) -> ChangeLabels:
+    """The labels for a job of which this is seen; all others stay. `request` is the label that
+    requested it, and `prompt` its prompt, whose label is taken off too.
 
     With `again`, the label that requests a job stays: by now it may request the next one.
     """
     there = WORDS[condition].label
     ours = ("agent-in-progress", "agent-done", "agent-needs-human")
-    requests = () if again else ("agent-fix", *((f"agent-fix:{prompt}",) if prompt else ()))
+    requests = () if again else (request, *((f"agent-fix:{prompt}",) if prompt else ()))
     return ChangeLabels(add=(there,) if there else (), remove=(*requests, *(name for name in ours if name != there)))
 
 

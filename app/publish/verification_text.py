@@ -5,6 +5,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from app.core.examples import JudgedExample, PlanExamples
+from app.core.job import JobResult
 from app.core.text import clip, count
 from app.core.verification import Verification
 from app.publish.markdown import cell, code_cell, code_span, details, fenced, inline, paragraphs, table
@@ -116,29 +117,35 @@ def _whole(one: JudgedExample, caps: Caps, *, of_others: bool) -> str:
     )
 
 
-MAX_PROGRAM: Final = 1_500
-"""Characters of a program, and of what it prints, in a comment."""
+def reproduction(result: JobResult, caps: Caps, plan: str = "") -> Iterator[str]:
+    """What a job shows that changed nothing: the smallest program, what works already, or what was tried.
 
-
-def reproduction(found: PlanExamples, questions: Sequence[str]) -> Iterator[str]:
-    """What a job that reproduces an issue shows: the smallest program, or what was tried and what is missing."""
-    shown, caps = found.smallest, Caps(MAX_PROGRAM, 8, 400)
-    if shown is None:
-        if found.why_not_shown:
-            yield f"**Tried:**\n\n{bullets(found.why_not_shown, caps)}"
-        if questions:
-            yield f"**Missing:**\n\n{bullets(questions, caps, numbered=len(questions) > 1)}"
+    `plan` has all examples for people to edit; else they are listed.
+    """
+    found, questions = result.examples or PlanExamples(), result.plan.questions if result.plan else ()
+    shown, most = found.best, caps.text * 4
+    if result.exit_status == "already_works":
+        for one in found.already[:1]:
+            yield f"This program\n\n{fenced(clip(one.whole_program, most))}"
+            yield f"prints today\n\n{fenced(clip(one.stdout, most))}"
         return
-    yield f"**{inline(shown.behaviour)}** This program ({code_span(shown.run)})"
-    yield fenced(clip(shown.whole_program, MAX_PROGRAM))
-    yield f"prints today\n\n{fenced(clip(printed_text(shown.base), MAX_PROGRAM))}"
+    if shown is None:
+        numbered = bullets(questions, caps, numbered=len(questions) > 1)
+        lists = {"Tried": bullets(found.why_not_shown, caps), "Missing": numbered}
+        yield from (f"**{title}:**\n\n{text}" for title, text in lists.items() if text)
+        return
+    yield f"**{inline(clip(shown.behaviour, caps.text))}** This program ({code_span(shown.run)})"
+    yield fenced(clip(shown.whole_program, most))
+    yield f"prints today\n\n{fenced(clip(printed_text(shown.base), most))}"
     code = f" and exit with {shown.exit}" if shown.exit else ""
-    yield f"and should print{code}\n\n{fenced(clip(shown.stdout.rstrip(), MAX_PROGRAM))}"
-    quote = f"because {inline(shown.because.source)} says: {inline(clip(shown.because.quote, 300))}"
+    yield f"and should print{code}\n\n{fenced(clip(shown.stdout.rstrip(), most))}"
+    source = "the issue" if shown.because.source == "issue" else code_span(clip(shown.because.source, 60))
+    quote = f"because {source} says: {inline(clip(shown.because.quote, caps.text))}"
     yield quote if shown.quoted else "as the model reads the issue: no words that say so were found."
-    if others := [one for one in found.examples if one is not shown]:
-        whole = "\n\n".join(_whole(one, Caps(600, 8, 200), of_others=False) for one in others)
-        yield details(f"{count(len(others), 'more example')}", whole)
+    others = [_whole(one, caps, of_others=False) for one in found.examples if one is not shown] if caps.output else []
+    if plan or others:
+        title = count(len(found.examples), "example") if plan else count(len(others), "more example")
+        yield details(title, plan or "\n\n".join(others))
 
 
 def _findings(findings: Sequence[Finding], caps: Caps) -> Iterator[str]:

@@ -23,6 +23,7 @@ from app.verify.gates.paths import allowed_path
 CommandName = Literal[
     "fix",
     "plan",
+    "reproduce",
     "approve",
     "ask",
     "verify",
@@ -367,6 +368,9 @@ SYNTAX: Final[dict[CommandName, CommandSyntax]] = {
         synonyms=("start", "begin", "solve"),
     ),
     "plan": CommandSyntax({"/agent plan": "plan only, and wait"}, _with_prompt),
+    "reproduce": CommandSyntax(
+        {"/agent reproduce": "on an issue: show it as a program, and change nothing"}, synonyms=("repro",)
+    ),
     "approve": CommandSyntax({"/agent approve": "continue with the plan in the status comment"}, synonyms=("accept",)),
     "ask": CommandSyntax({"/agent ask …": "answer a question without changing anything"}, _with_question),
     "verify": CommandSyntax(

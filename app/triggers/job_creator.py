@@ -24,7 +24,7 @@ from app.config.repository import (
     requested_prompt,
 )
 from app.core.errors import AgentFixError, ConfigError, ExitCode
-from app.core.examples import FrozenExamples
+from app.core.examples import FrozenExamples, PlanExamples
 from app.core.issue_file import issue_of
 from app.core.job import PUBLISHED, Job, new_job_id
 from app.core.model_usage import ModelNames
@@ -61,7 +61,7 @@ from app.triggers.github_clients import GitHubClients, RepositoryContext, read_c
 from app.triggers.prompt_context import PromptContext, load_prompt_context
 from app.triggers.stores import ServerDefaults, Stores
 
-PRIORITIES = {"ask": 0, "plan": 0, "fix_checks": 2}
+PRIORITIES = {"ask": 0, "plan": 0, "reproduce": 0, "fix_checks": 2}
 """Lower is sooner; all else is ordinary, unless it is urgent."""
 EVERY = timedelta(minutes=1)
 """How often a repository with waiting jobs is looked at: a job that ended without a pull request sends no webhook."""
@@ -97,6 +97,8 @@ class JobDraft:
     text: str = ""
     """Replaces the request's own text if not empty."""
     plan_file: str = ""
+    reproduced: PlanExamples | None = None
+    """The examples of the job that wrote `plan_file`, which nobody has approved; None if people have."""
     parents: tuple[str, ...] = ()
     overrides: Overrides | None = None
     prompt: Override | None = None
@@ -138,7 +140,7 @@ class JobDraft:
         budget = config.budget.over(self.defaults.budget)
         if options.budget is not None:
             budget = budget.model_copy(update={"usd": options.budget})
-        elif self.aim == "ask":
+        elif self.aim in {"ask", "reproduce"}:
             budget = budget.for_a_look()
         elif self.aim == "verify":
             budget = budget.for_a_verdict()
@@ -156,7 +158,9 @@ class JobDraft:
             sandbox=self.defaults.sandbox,
             plan_mode=self._plan_mode(),
             plan_file=self.plan_file,
-            aim="ask" if self.aim == "ask" else "verify" if self.aim == "verify" else "fix",
+            examples=tuple(one.written for one in self.reproduced.examples) if self.reproduced else (),
+            outdated=self.reproduced.outdated if self.reproduced else (),
+            aim=self.aim if self.aim in {"ask", "reproduce", "verify"} else "fix",
             change=pull.head if pull is not None and self.aim == "verify" else "",
             frozen=self.frozen,
             attempts=options.attempts or 1,
@@ -240,7 +244,7 @@ class JobDraft:
         return former.job.task.allowed_paths
 
     def _publish_target(self) -> PublishTarget:
-        return "nowhere" if self.aim in {"ask", "plan", "verify"} else self.request.destination
+        return "nowhere" if self.aim in {"ask", "plan", "reproduce", "verify"} else self.request.destination
 
     def kind(self) -> KindDecision:
         """The kind of task that is requested."""
@@ -263,9 +267,10 @@ class JobDraft:
 
     def _plan_mode(self) -> Literal["auto", "approve", "only", "none"]:
         """An approved plan is not made again; a change to a pull request is small, or says itself what to do."""
-        if self.aim == "plan":
+        if self.aim in {"plan", "reproduce"}:
             return "only"
-        if self.plan_file or self.aim == "verify":
+        approved = self.plan_file and (self.reproduced is None or self.config.plan == "none")
+        if approved or self.aim == "verify":
             return "auto"
         return "none" if self.context.facts.pull is not None or self.aim == "ask" else self.config.plan
 
@@ -356,6 +361,7 @@ class JobCreator:
         aim: JobAim = "fix",
         text: str = "",
         plan_file: str = "",
+        reproduced: PlanExamples | None = None,
         former: JobWithContext | None = None,
     ) -> str | TriggerAnswer:
         """Create a job for a comment, a label, a question, or failing checks. `text` replaces the request's own."""
@@ -379,7 +385,9 @@ class JobCreator:
             failing = ", ".join(prompt_context.failing_checks) or "see below"
             text = f"Checks fail on this pull request: {failing}. Fix the cause.\n\n{request.text}".strip()
         draft = self.draft(request, context, aim=aim, base=base, prompt_context=prompt_context, text=text)
-        return await self.admit(replace(draft, plan_file=plan_file, prompt=prompt, former=former))
+        return await self.admit(
+            replace(draft, plan_file=plan_file, reproduced=reproduced, prompt=prompt, former=former)
+        )
 
     async def verify(
         self,

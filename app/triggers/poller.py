@@ -47,7 +47,7 @@ from app.triggers.events import (
     label_key,
 )
 from app.triggers.github_clients import GitHubClients, RepositoryContext, if_accessible
-from app.triggers.rules import CHANGES_REQUESTED, LABEL, WORK_LABELS, starts_job
+from app.triggers.rules import CHANGES_REQUESTED, LABEL, REPRODUCE_LABEL, WORK_LABELS, starts_job
 from app.triggers.stores import Stores
 
 MAX_REPOSITORIES = 60
@@ -144,7 +144,7 @@ class RepositoryPoll:
     async def _labels(self, working: set[int]) -> AsyncIterator[Event]:
         reader, since = self._reader, self._since
         # GitHub finds labels by their whole name, so `agent-fix:NAME` is found among the issues that changed.
-        for issue in await (reader.labelled(LABEL) if since is None else reader.changed_since(since)):
+        for issue in await (self._labelled() if since is None else reader.changed_since(since)):
             if issue.number in working or not any(map(starts_job, issue.labels)):
                 continue
             issue_events = await reader.issue_events(issue.number)
@@ -153,6 +153,9 @@ class RepositoryPoll:
             for each in newest.values():  # somebody without the permission may have added another one since
                 if not await self._is_decided(label_key(self._repo.repository.id, issue.number, each.at)):
                     yield label_added(self._repo.installation, self._repo.repository, issue, each)
+
+    async def _labelled(self) -> tuple[GitHubIssue, ...]:
+        return tuple([each for label in (LABEL, REPRODUCE_LABEL) for each in await self._reader.labelled(label)])
 
     async def _comments(self, since: datetime) -> AsyncIterator[Event]:
         for comment in await self._reader.comments_since(since):

@@ -48,6 +48,7 @@ from app.triggers.handlers import HANDLERS
 from app.triggers.handlers.base import CommandHandler, refused
 
 LABEL: Final = "agent-fix"
+REPRODUCE_LABEL: Final = "agent-reproduce"
 PROMPT_LABEL: Final = "agent-fix:"
 VERIFY_LABEL: Final = "agent-verify"
 MAX_AGE: Final = timedelta(days=7)
@@ -84,13 +85,15 @@ def _command_of_label(event: LabelAdded) -> AgentCommand | None:
         return AgentCommand(verb="fix", options=CommandOptions(prompt=_chosen_prompt(event.subject)))
     if event.label.casefold() == VERIFY_LABEL:
         return AgentCommand(verb="verify")
+    if event.label.casefold() == REPRODUCE_LABEL:
+        return AgentCommand(verb="reproduce")
     name = prompt_of_label(event.label)
     return AgentCommand(verb="fix", options=CommandOptions(prompt=name)) if name else None
 
 
 def starts_job(label: str) -> bool:
-    """Whether adding this label requests a job: `agent-fix`, `agent-fix:NAME` or `agent-verify`."""
-    return label.casefold() in {LABEL, VERIFY_LABEL} or bool(prompt_of_label(label))
+    """Whether adding this label requests a job: `agent-fix`, `agent-fix:NAME`, `agent-reproduce` or `agent-verify`."""
+    return label.casefold() in {LABEL, REPRODUCE_LABEL, VERIFY_LABEL} or bool(prompt_of_label(label))
 
 
 def _chosen_prompt(subject: EventSubject) -> str | None:
@@ -320,7 +323,7 @@ def _changed(event: TriggerEvent, facts: EventFacts) -> list[str]:
     return [name for name, then, now in pairs if then is not None and now is not None and then != now]
 
 
-WORK_LABELS = frozenset({"agent-fix", "agent-in-progress"})
+WORK_LABELS = frozenset({LABEL, REPRODUCE_LABEL, "agent-in-progress"})
 """Removing one of these labels stops the job."""
 
 _REPOSITORY_AIMS: Final[dict[str, NotificationAim]] = {

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from app.core.errors import AgentFixError
+from app.core.examples import JudgedExample, PlanExamples
 from app.core.job import Job, JobResult
 from app.core.plan import Plan, parse_plan_file
 from app.core.processes import this_process
@@ -39,8 +40,8 @@ AGAIN: Final = (
     "A new workflow run has nothing of the earlier one, so the job starts again, with the comments since then."
 )
 ENDED_WITHOUT_REPORT: Final = "Its workflow run ended without a report."
-_RECOVERABLE: Final = frozenset({"awaiting_approval", "answered", "needs_input", "paused", *WORKED_ON})
-_AIMS_KEPT_BY_RETRY: Final[frozenset[JobAim]] = frozenset({"plan", "conflicts", "ci", "fix_checks"})
+_RECOVERABLE: Final = frozenset({"awaiting_approval", "answered", "reproduced", "needs_input", "paused", *WORKED_ON})
+_AIMS_KEPT_BY_RETRY: Final[frozenset[JobAim]] = frozenset({"plan", "reproduce", "conflicts", "ci", "fix_checks"})
 """Jobs that `/agent retry` repeats as they were, also if they have ended; all others are started again as a fix."""
 
 
@@ -129,7 +130,7 @@ class StatusCommentRecovery:
         if goes_on:
             prompt_context = await load_prompt_context(request, context)
         aim: JobAim = "plan" if status.plan else "fix"
-        if _is_retry(event) and not status.plan:
+        if status.state == "reproduced" or (_is_retry(event) and not status.plan):
             aim = next((each for each in _AIMS_KEPT_BY_RETRY if each == status.aim), "fix")
         draft = JobDraft(request, context, self.defaults, aim, base, now, prompt_context)
         job_context = draft.job_context()
@@ -147,7 +148,9 @@ class StatusCommentRecovery:
                 plan = parse_plan_file(status.plan)  # as people left it
             except AgentFixError:  # it is not approved, and who approves it is told why
                 plan = Plan(summary="")
-            state, result = "answered", JobResult(exit_status="answered", plan=plan)
+            state = "reproduced" if status.state == "reproduced" else "answered"
+            found = PlanExamples(examples=tuple(JudgedExample(**dict(one)) for one in plan.examples))
+            result = JobResult(exit_status=state, plan=plan, examples=found if state == "reproduced" else None)
         dumped = result.model_dump(mode="json") if result else None
         reason = result.reason if result else ""
         self.recovered_jobs.write(job, job_context, state, dumped, reason=reason, posted=known)

@@ -287,7 +287,49 @@ def hidden_characters_are_counted(place: E2ERepository) -> None:
     assert not any(0xE0000 <= ord(letter) < 0xE0080 for each in place.asked for letter in str(each.body))
 
 
+def an_issue_is_reproduced_and_fixed_from_the_same_examples(place: E2ERepository) -> None:
+    """A label asks for the one, a comment for the other; what was shown is not paid for again."""
+    place.model_answers(fixes)
+    place.labels(label="agent-reproduce")
+    shown = place.told("🔎 Reproduced", "print(half(5))", "prints today", "`/agent fix` to fix it")
+    for text in ("\n2\n", "\n3\n", "two halves are never less than the whole", "4 examples"):
+        assert text in shown
+    first = place.comes_to("reproduced")
+    assert [each.wants_a_plan for each in place.asked] == [True]
+    place.until(lambda: "agent-reproduce" not in place.issue.labels, "the label is taken off")
+    assert place.repo.pushes == []
+    place.says("/agent fix")
+    pull = place.pull()
+    second = place.comes_to("pr_opened", not_before=first.job.id)
+    assert sum(each.wants_a_plan for each in place.asked) == 1
+    assert {one.origin for one in second.job.examples} == {"plan"}
+    verification = (second.row.result or {})["verification"]
+    assert verification["verdict"] == "proved"
+    assert {one["origin"] for one in verification["examples"]["examples"]} == {"plan"}
+    assert "written by a person" not in pull.body
+    place.told("A draft pull request is open")
+
+
+def an_issue_that_cannot_be_shown_is_asked_about_once(place: E2ERepository) -> None:
+    summary = "Halves of 4 and of 6 came out right."
+    place.model_answers(lambda asked: planned(summary, questions=("Which version?", "Which amount?")))
+    pull = place.opens_pull("topic", FIXED, by=place.people.grace)
+    place.says("/agent reproduce", pull)
+    place.told("Only an issue can be reproduced", issue=pull)
+    asked = place.says("/agent reproduce")
+    place.told("It could not be reproduced", summary, "1. Which version?", "2. Which amount?", "`/agent reproduce`")
+    assert place.comes_to("not_reproduced").job.id
+    place.until(lambda: "confused" in place.reactions(asked), "😕")
+    assert not {"agent-done", "agent-in-progress", "agent-needs-human"} & set(place.issue.labels)
+    place.model_answers(fixes)
+    place.says("/agent fix")
+    place.pull()
+    assert sum(each.wants_a_plan for each in place.asked) == 2, "nothing was shown that a fix could go on from"
+
+
 STORIES: tuple[Story, ...] = (
+    an_issue_is_reproduced_and_fixed_from_the_same_examples,
+    an_issue_that_cannot_be_shown_is_asked_about_once,
     a_plan_is_edited_and_approved,
     a_label_waits_for_approval_where_the_configuration_says_so,
     questions_are_answered_and_nothing_is_changed,

@@ -338,9 +338,9 @@ class PromptBuilder:
     ) -> ProposedPlan:
         """The plan that people edited, for which the model writes examples if it has none; or else the model's."""
         job = self._inputs.job
-        given = with_origin(parse_plan_file(job.plan_file), ()) if job.plan_file else None
+        given = with_origin(parse_plan_file(job.plan_file), job.examples) if job.plan_file else None
         if given is not None and (given.examples or not job.expects_red):
-            return ProposedPlan(plan=given)
+            return ProposedPlan(plan=given, found=PlanExamples(outdated=job.outdated))
         if given is None and not answers and self._has_only_hidden_images:
             return ProposedPlan(plan=Plan(summary=ASK_FOR_WORDS, questions=(ASK_FOR_WORDS,)))
         # Not in a thread: a job's steps are numbered in the order in which they start.

@@ -9,6 +9,7 @@ from app.triggers.handlers.fix import ASK, FIX, REVISE, STEER
 from app.triggers.handlers.lessons import FORGET, REMEMBER
 from app.triggers.handlers.plan import APPROVE, PLAN
 from app.triggers.handlers.rebase import REBASE
+from app.triggers.handlers.reproduce import REPRODUCE
 from app.triggers.handlers.resume import CONTINUE
 from app.triggers.handlers.retry import ALLOW, RETRY
 from app.triggers.handlers.status import HELP, STATUS
@@ -22,6 +23,7 @@ HANDLERS: Final[dict[Verb, CommandHandler]] = {
     "ask": ASK,
     "verify": VERIFY,
     "plan": PLAN,
+    "reproduce": REPRODUCE,
     "approve": APPROVE,
     "stop": STOP,
     "status": STATUS,

@@ -21,6 +21,7 @@ from app.triggers.handlers.base import (
     refused,
     when_idle,
 )
+from app.triggers.handlers.reproduce import fix_reproduced, reproduction_of
 from app.triggers.handlers.resume import resume
 from app.triggers.job_creator import RetryLater
 from app.triggers.prompt_context import asking_comments, comments_in, is_about, refs_of, review_of
@@ -69,6 +70,8 @@ async def _run(call: CommandCall) -> Outcome:
             return await call.job_creator.start(call.request, call.context, aim="ask")
         case "revise":
             return await call.job_creator.start(call.request, call.context, aim="revise")
+    if reproduction := reproduction_of(call.context.facts):
+        return await fix_reproduced(call, reproduction)
     return await call.job_creator.start(call.request, call.context)
 
 

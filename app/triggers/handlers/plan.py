@@ -26,7 +26,7 @@ from app.triggers.job_creator import as_before
 _COMMENT: Final = re.compile(r"#issuecomment-([0-9]+)$")
 
 
-def _refuse(facts: EventFacts) -> Decision | None:
+def refuse_while_working(facts: EventFacts) -> Decision | None:
     if facts.state.working:
         return refuse_while_paused(facts) or refused("busy", "A job is already working on it.")
     return None
@@ -51,7 +51,7 @@ def _refuse_approval(facts: EventFacts) -> Decision | None:
 
 
 async def _approve(call: CommandCall) -> Outcome:
-    edited, job, request = await _edited_plan(call), call.job, call.request
+    edited, job, request = await edited_plan(call), call.job, call.request
     if isinstance(edited, TriggerAnswer):
         return edited
     plan, editor = edited
@@ -63,7 +63,7 @@ async def _approve(call: CommandCall) -> Outcome:
     return await call.job_creator.start(as_before(request, job.job), call.context, text=text, plan_file=plan)
 
 
-async def _edited_plan(call: CommandCall) -> tuple[str, str] | TriggerAnswer:
+async def edited_plan(call: CommandCall) -> tuple[str, str] | TriggerAnswer:
     """The plan as edited in the status comment, and by whom: what people see there is what they approve.
 
     Both are empty if nobody edited it; a TriggerAnswer says why it cannot be approved.
@@ -94,5 +94,5 @@ def _newest_plan(call: CommandCall, edited: str, editor: str) -> str:
     return edited or call.stores.plans.edited_text(call.job.job.id)
 
 
-PLAN = CommandHandler(_run, starts=when_idle, refuse=_refuse, asks_for_work=True)
+PLAN = CommandHandler(_run, starts=when_idle, refuse=refuse_while_working, asks_for_work=True)
 APPROVE = CommandHandler(_approve, starts=_starts_planned_work, refuse=_refuse_approval, asks_for_work=True)

@@ -54,7 +54,7 @@ async def _restart(call: CommandCall) -> Outcome:
             return await start_ci(call, former=former)
         case "fix_checks":
             return await call.job_creator.start(request, context, aim="fix_checks", former=former)
-    aim = "plan" if aim == "plan" and not request.options.allow else "fix"
+    aim = aim if aim in {"plan", "reproduce"} and not request.options.allow else "fix"
     text = request.text or former.job.task.request
     return await call.job_creator.start(request, context, aim=aim, text=text, former=former)
 

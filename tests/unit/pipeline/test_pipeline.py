@@ -269,21 +269,21 @@ def _example(name: str, kind: Literal["shows", "keeps"], *, quoted: bool = True)
     return JudgedExample(behaviour=name, because=because, kind=kind, run="python", program=name, quoted=quoted)
 
 
-async def test_a_reproduction_ends_with_the_smallest_program_that_shows_the_issue() -> None:
+async def test_a_reproduction_ends_with_the_first_program_that_shows_the_issue_by_its_words() -> None:
     world = World(Agent([], SUBMITTED), [], [])
     world.found = PlanExamples(
         examples=(
-            _example("the long one", "shows"),
-            _example("short", "shows"),
-            _example("s", "shows", quoted=False),
+            _example("unquoted", "shows", quoted=False),
+            _example("quoted", "shows"),
+            _example("third", "shows"),
             _example("k", "keeps"),
         )
     )
     result = await work(world, aim="reproduce", plan_mode="only")
     assert (result.exit_status, result.exit_code, result.summary) == ("reproduced", ExitCode.OK, PLAN.summary)
     assert result.examples is not None
-    assert result.examples.smallest is not None
-    assert result.examples.smallest.behaviour == "short"
+    assert result.examples.best is not None
+    assert result.examples.best.behaviour == "quoted"
     assert world.executed == 0
     assert not world.agent.assignments
 

@@ -22,6 +22,7 @@ from app.publish.status_text import (
     KEPT_IN_RECORD,
     KEPT_ON_SERVER,
     NOT_KEPT,
+    SHOWN_AS_PROGRAM,
     StatusView,
     attempt_diff,
     error_id,
@@ -46,8 +47,35 @@ def row(kind: Any, text: str) -> ProgressRow:
     return ProgressRow(1, START, kind, text)
 
 
+SHOWN = JudgedExample(
+    name="1",
+    behaviour="Half a cent is rounded up.",
+    because=Because(quote="0.125 must become 0.13", source="issue"),
+    run="python",
+    program="from shop import total\nprint(total('0.125'))\n",
+    args=("--all",),
+    stdout="0.13\n",
+    quoted=True,
+    base=(ProgramRun(stdout="0.12\n"),),
+)
+KEPT = SHOWN.model_copy(update={"name": "2", "kind": "keeps", "behaviour": "Whole cents stay.", "stdout": "0.12\n"})
+REPRODUCTIONS: dict[str, dict[str, Any]] = {
+    "already_works": {"examples": PlanExamples(already=(KEPT,))},
+    "reproduced": {
+        "summary": "Half cents are cut off.",
+        "plan": PLAN.model_copy(update={"examples": (SHOWN.written, KEPT.written)}),
+        "examples": PlanExamples(examples=(SHOWN, KEPT)),
+    },
+    "not_reproduced": {
+        "summary": "Totals of one, two and a thousand lines came out right.",
+        "plan": Plan(summary="", questions=("Which version?", "Which currency?")),
+        "examples": PlanExamples(refused=("Many lines: it prints nothing",), already=(KEPT,)),
+    },
+}
+
+
 def result(state: JobState, **changes: Any) -> JobResult:
-    values = {
+    values: dict[str, Any] = {
         "exit_status": state,
         "plan": PLAN,
         "verification": verification(),
@@ -56,6 +84,8 @@ def result(state: JobState, **changes: Any) -> JobResult:
         "turns": 8,
         "url": "https://github.example/ada/sample/pull/12",
     }
+    if state in SHOWN_AS_PROGRAM:
+        values |= {"verification": None, "commit": "", "changes": (), "url": "", **REPRODUCTIONS[state]}
     return JobResult.model_validate(values | changes)
 
 
@@ -279,13 +309,19 @@ def test_notes_on_the_request_are_shown() -> None:
 
 def hostile(case: str, state: JobState) -> StatusView:
     plan = Plan(summary=case, steps=(case,) * 3, questions=(case,))
+    because, ran = Because(quote=case, source=case), ProgramRun(stdout=case)
+    one = JudgedExample(
+        behaviour=case, because=because, run="shell", program=case, args=(case,), stdout=case, base=(ran,)
+    )
+    shown = {"reproduced": PlanExamples(examples=(one,) * 8)}
+    examples = shown.get(state, PlanExamples(refused=(case,) * 8, already=(one,)))
     kinds = ("command", "note", "verification")
     return view(
         state,
         of=job("j1", aim="ask" if state == "answered" else "fix", model=case or "m"),
         where=job_context(notes=(case,), login=case),
         reason=case,
-        result=result(state, plan=plan, summary=case, hint=case, url=""),
+        result=result(state, plan=plan, examples=examples, summary=case, hint=case, url=""),
         recent_actions=tuple(row(kind, case) for kind in kinds),
         planned=case,
         diff=f"@@ -1 +1 @@\n+{case}\n",

@@ -58,6 +58,7 @@ def test_the_person_who_adds_the_label_counts_not_the_author() -> None:
 def test_another_label_asks_nothing() -> None:
     assert skipped(ask(label(label="bug"))) == ("not_addressed", False)
     assert order(ask(label(label="Agent-Fix"))).aim == "fix"
+    assert order(ask(label(label="agent-reproduce"), state(labels=("agent-reproduce",)))).aim == "reproduce"
 
 
 @pytest.mark.parametrize("text", ["thanks", "> /agent fix", "```\n/agent fix\n```"])

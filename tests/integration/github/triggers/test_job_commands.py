@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from app.core.examples import Because, JudgedExample, OutdatedTest, PlanExamples
 from app.core.job import Budget, JobResult
-from app.core.plan import Plan, render_plan_file
+from app.core.plan import Plan, parse_plan_file, render_plan_file, with_origin
 from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.status import WaitingFor
 from tests.support.event_harness import EventHarness, event_harness
@@ -223,6 +224,77 @@ async def test_a_planned_job_continues_with_its_plan(harness: EventHarness) -> N
     assert (job.job_context.aim, job.job_context.publish_target) == ("fix", "new_branch")
     assert job.job.plan_file == render_plan_file(PLAN)
     assert (job.job.plan_mode, job.job.task.request) == ("auto", "use decimals\n\nbut leave the API alone")
+
+
+SHOWN = JudgedExample(
+    behaviour="It rounds up.",
+    because=Because(quote="a cent too low", source="issue"),
+    run="python",
+    program="print(half(5))\n",
+    stdout="3\n",
+)
+REPRODUCTION: dict[str, Any] = {
+    "plan": PLAN.model_copy(update={"examples": (SHOWN.written,)}).model_dump(),
+    "examples": PlanExamples(examples=(SHOWN,), outdated=(OutdatedTest(test="t", because="b"),)).model_dump(),
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "mode"),
+    [("plan: auto\n", "auto"), ("plan: approve\n", "approve"), ("plan: none\n", "auto")],
+)
+async def test_a_fix_goes_on_from_what_was_reproduced(harness: EventHarness, config: str, mode: str) -> None:
+    harness.configure(config)
+    await harness.says("/agent reproduce on Windows")
+    first = harness.job
+    assert (first.job.aim, first.job.plan_mode, first.job_context.publish_target) == ("reproduce", "only", "nowhere")
+    assert first.job.budget == Budget().for_a_look()
+    harness.ends("reproduced", **REPRODUCTION)
+    await harness.says("/agent fix with decimals too")
+    _, job = harness.jobs()
+    assert (job.job.aim, job.job.plan_mode, job.job_context.publish_target) == ("fix", mode, "new_branch")
+    assert "print(half(5))" in job.job.plan_file
+    assert (job.job.examples, job.job.outdated[0].test) == ((SHOWN.written,), "t")
+    assert job.job.task.request == "on Windows\n\nwith decimals too"
+
+
+async def test_examples_that_people_edited_are_theirs(harness: EventHarness) -> None:
+    await harness.labels(label="agent-reproduce")
+    harness.ends("reproduced", **REPRODUCTION)
+    comment = status_comment(harness, Plan.model_validate(REPRODUCTION["plan"]))
+    harness.world.tick(-5)
+    harness.world.edit(comment, comment.body.replace("half(5)", "half(7)"), by=harness.owner)
+    harness.world.tick(5)
+    await harness.labels()
+    plan = with_origin(parse_plan_file(harness.jobs()[1].job.plan_file), harness.jobs()[1].job.examples)
+    assert [(one.program, one.origin) for one in plan.examples] == [("print(half(7))\n", "person")]
+
+
+@pytest.mark.parametrize("ended", ["not_reproduced", "already_works", "error", "reproduced"])
+async def test_a_fix_plans_anew_if_nothing_was_reproduced_or_the_issue_says_something_else(
+    harness: EventHarness, ended: str
+) -> None:
+    await harness.says("/agent reproduce")
+    harness.ends(ended, **REPRODUCTION)
+    if ended == "reproduced":
+        harness.world.edit(harness.issue, "Totals are a cent too high.")
+        harness.world.tick()
+    await harness.says("/agent fix")
+    _, job = harness.jobs()
+    assert (job.job.aim, job.job.plan_file, job.job.examples) == ("fix", "", ())
+
+
+async def test_retry_of_a_reproduction_reproduces_again(harness: EventHarness) -> None:
+    await harness.says("/agent reproduce")
+    harness.ends("not_reproduced")
+    await harness.says("/agent retry")
+    _, job = harness.jobs()
+    assert (job.job.aim, job.job_context.aim, job.job_context.publish_target) == ("reproduce", "reproduce", "nowhere")
+
+
+async def test_a_pull_request_is_not_reproduced(harness: EventHarness) -> None:
+    await harness.says("/agent reproduce", harness.open_pull())
+    assert "Only an issue can be reproduced." in harness.answer
 
 
 async def test_approve_without_a_plan_is_answered(harness: EventHarness) -> None:
