@@ -267,6 +267,7 @@ SEARCH_ISSUES = Call("GET", "/search/issues", Purpose.READ, {"issues": "read"}, 
 LIST_ISSUES = _repo("GET", "/issues", Purpose.READ, issues="read")
 GET_ISSUE = _repo("GET", "/issues/{issue_number}", Purpose.READ, issues="read")
 LIST_ISSUE_EVENTS = _repo("GET", "/issues/{issue_number}/events", Purpose.READ, issues="read")
+LIST_TIMELINE = _repo("GET", "/issues/{issue_number}/timeline", Purpose.READ, issues="read")
 LIST_ISSUE_LABELS = _repo("GET", "/issues/{issue_number}/labels", Purpose.READ, issues="read")
 LIST_ISSUE_COMMENTS = _repo("GET", "/issues/{issue_number}/comments", Purpose.READ, issues="read")
 LIST_ALL_COMMENTS = _repo("GET", "/issues/comments", Purpose.READ, issues="read")

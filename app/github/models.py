@@ -214,6 +214,20 @@ class IssueEvent(GitHubModel):
         return {**found, "actor": found.get("assigner") or found.get("actor") or GHOST}
 
 
+class CrossReference(GitHubModel):
+    """An entry of an issue's timeline; of those that refer to it, the issue or pull request in which they stand."""
+
+    event: str = ""
+    number: int = Field(default=0, validation_alias=AliasPath("source", "issue", "number"))
+    open: IsOpen = Field(default=False, validation_alias=AliasPath("source", "issue", "state"))
+    pull_request: IsThere = Field(default=False, validation_alias=AliasPath("source", "issue", "pull_request"))
+    repository: str = Field(default="", validation_alias=AliasPath("source", "issue", "repository_url"))
+
+    def is_in(self, repository: str) -> bool:
+        """True if it is in this repository, OWNER/NAME."""
+        return self.repository.casefold().split("/")[-2:] == repository.casefold().split("/")
+
+
 NOT_SUBMITTED: Final = datetime.max.replace(tzinfo=UTC)
 
 

@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 CLOCKS_DIFFER = timedelta(hours=1)
 OPEN_PULL_REQUEST_PAGES = 5
+TIMELINE_PAGES = 3
 """Pages of a hundred open pull requests."""
 THREAD_PAGES = 20
 FAILED = frozenset({"failure", "timed_out", "action_required", "startup_failure", "error", "cancelled"})
@@ -221,6 +222,15 @@ class RepositoryReader:
     async def issue_events(self, number: int) -> tuple[models.IssueEvent, ...]:
         """The events of one issue or pull request, in order."""
         return tuple(await self.api.pages(models.IssueEvent, calls.LIST_ISSUE_EVENTS, number))
+
+    async def cross_references(self, number: int) -> tuple[models.CrossReference, ...]:
+        """Where an issue is referred to, oldest first; none if GitHub does not tell."""
+        try:
+            found = await self.api.pages(models.CrossReference, calls.LIST_TIMELINE, number, most=TIMELINE_PAGES)
+        except (NeedsHumanAction, NoAccess, UnexpectedAnswer) as error:
+            logger.warning("references to #%d: %s", number, error.message)
+            return ()
+        return tuple(each for each in found if each.event == "cross-referenced")
 
     async def comment_edit(self, comment: int) -> models.CommentEdit | None:
         """A comment's current text and last editor; None if it was deleted."""

@@ -15,6 +15,7 @@ from app.jobs.trigger_log import Trigger
 from app.triggers.commands import AgentCommand, CommandOptions, Verb
 from app.triggers.events import CommentEvent, Event, EventSubject, ProgramCommand
 from app.triggers.github_clients import RepositoryContext
+from app.triggers.neighbours import Neighbour
 
 RequestAim = Literal[Verb, "answer", "fix_checks"]
 NotificationAim = Literal["stop", "no_access", "moved", "edited", "head_moved", "base_moved", "reconcile"]
@@ -38,6 +39,8 @@ class IssueState(Record):
     linked: int | None = None
     """For an issue: the open pull request that will close it."""
     linked_is_ours: bool = False
+    neighbours: tuple[Neighbour, ...] = ()
+    """Open issues and pull requests that are about the issue, too."""
     open_pull_requests: int = 0
     """The number of the bot's pull requests in the repository that are open, or that active jobs will open."""
     job: str = ""

@@ -4,17 +4,20 @@ One of them is how many pull requests of the bot are open, or will be, against t
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
 from app.config.repository import OperatorDefaults, RepoConfig
+from app.core.job import JobResult
 from app.core.task import Person
 from app.github.base import NoAccess, TemporaryFailure
 from app.github.models import Account, ActorPermission, IssueEvent, PullRequest
 from app.github.permission import refusal
 from app.github.reader import RepositoryReader
 from app.github.refusals import NotFoundOnGitHub
+from app.jobs.outcomes import pull_number
 from app.jobs.store import JobWithContext
 from app.jobs.trigger_log import Trigger
 from app.publish.status_text import early_key
@@ -45,6 +48,7 @@ from app.triggers.github_clients import GitHubClients, RepositoryContext, if_acc
 from app.triggers.handlers import HANDLERS
 from app.triggers.handlers.base import newest_job
 from app.triggers.job_creator import branches_in_use
+from app.triggers.neighbours import Mentions, Neighbour, neighbours_of
 from app.triggers.stores import Stores
 
 
@@ -71,6 +75,8 @@ STARTING_VERBS = frozenset(verb for verb, handler in HANDLERS.items() if handler
 STOPPING_VERBS = frozenset(verb for verb, handler in HANDLERS.items() if handler.ends_work)
 
 T = TypeVar("T")
+MOST_FORMER = 10
+"""Jobs of an issue whose pull requests may still be open."""
 
 
 class FactLoader:
@@ -214,22 +220,53 @@ class FactLoader:
     ) -> EventFacts:
         """Load, for a request that would start work, whether somebody is at it and how many pull requests are open."""
         state, bot_id = facts.state, repo.ours.user
-        if not HANDLERS[command.verb].starts(facts):
+        handler = HANDLERS[command.verb]
+        starts = handler.starts(facts)
+        if not starts and (not handler.asks_for_work or state.working):
             return facts
         more: dict[str, object] = {}
+        pulls: tuple[PullRequest, ...] | None = None
         if not event.subject.is_pull_request:
-            linked = sorted(
-                await repo.reader.linked_pull_requests(event.subject.number),
-                key=lambda each: each.author != bot_id,
-            )
-            if linked:
-                more |= {"linked": linked[0].number, "linked_is_ours": linked[0].author == bot_id}
+            pulls = await repo.reader.open_pull_requests()
+            more |= await self._around(event, repo, facts, pulls, starts=starts)
         if isinstance(facts.config, RepoConfig) and facts.config.max_open_pull_requests is not None:
             queries, repository, number = self._stores.job_queries, event.repository.id, event.subject.number
-            pulls = await repo.reader.open_pull_requests()
+            pulls = pulls if pulls is not None else await repo.reader.open_pull_requests()
             in_use = await asyncio.to_thread(branches_in_use, queries, repository, pulls, bot_id, except_issue=number)
             more["open_pull_requests"] = len(in_use)
         return replace(facts, state=state.model_copy(update=more))
+
+    async def _around(
+        self,
+        event: TriggerEvent,
+        repo: RepositoryContext,
+        facts: EventFacts,
+        pulls: Sequence[PullRequest],
+        *,
+        starts: bool,
+    ) -> dict[str, object]:
+        """What is open about an issue: linked to it, opened by our own jobs, or only naming it."""
+        reader, number, bot_id = repo.reader, event.subject.number, repo.ours.user
+        former = await asyncio.to_thread(self._stores.job_queries.of_issue, event.repository.id, number, MOST_FORMER)
+        addresses = (JobResult.read(each.row.result) for each in former)
+        opened = {pull_number(result.url) for result in addresses if result is not None} - {0}
+        missing = opened - {pull.number for pull in pulls}  # very many are open, or it is closed
+        linked, references = await asyncio.gather(reader.linked_pull_requests(number), reader.cross_references(number))
+        others = [await if_accessible(reader.pull_request(each)) for each in sorted(missing)]
+        config = facts.config if isinstance(facts.config, RepoConfig) else RepoConfig()
+        prefix = config.branch_for(slug="x", number=number).removesuffix("x")
+        mentions = Mentions(number, f"{repo.repository.owner}/{repo.repository.name}", prefix)
+        open_pulls = (*pulls, *(pull for pull in others if pull is not None and pull.open))
+        near = neighbours_of(mentions, open_pulls, references, opened, bot_id)
+        closing = {
+            each.number: Neighbour(number=each.number, ours=each.author == bot_id, claims=True) for each in linked
+        }
+        near = (*(each for each in near if each.number not in closing), *closing.values())
+        ours = next((each.number for each in near if each.ours), None)
+        first = ours if ours is not None else next(iter(closing), None)
+        if starts:  # a rule of its own has them
+            near = tuple(each for each in near if not each.ours and each.number not in closing)
+        return {"linked": first, "linked_is_ours": ours is not None, "neighbours": near}
 
     async def _state_change(
         self, event: StateChangeEvent, repo: RepositoryContext, trigger: Trigger | None, facts: EventFacts

@@ -58,6 +58,7 @@ from app.repo.git_format import is_full_id
 from app.repo.inspection import slug
 from app.triggers.decisions import JobRequest, TriggerAnswer, TriggerContext
 from app.triggers.github_clients import GitHubClients, RepositoryContext, read_config
+from app.triggers.neighbours import note_about
 from app.triggers.prompt_context import PromptContext, load_prompt_context
 from app.triggers.stores import ServerDefaults, Stores
 
@@ -286,6 +287,8 @@ class JobDraft:
             notes.append(f"Edited after the request: {', '.join(edited)}. The job uses the text from before.")
         if "head" in request.changed:
             notes.append("The branch has moved since the request; the work started from its current state.")
+        if about := note_about(self.context.facts.state.neighbours):
+            notes.append(about)
         if overruled := self.config.overruled:
             notes.append(
                 f"The operator of this server decides {', '.join(overruled)}; the repository's file has no say."

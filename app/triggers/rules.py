@@ -242,6 +242,15 @@ def has_pull_request(facts: EventFacts) -> Decision | None:
     return refused("has_pull_request", text)
 
 
+def has_rival(facts: EventFacts) -> Decision | None:
+    """A label does not say whether whoever adds it knows of the other change; a comment that asks for one does."""
+    rival = next((each.number for each in facts.state.neighbours if each.claims), None)
+    if rival is None or not _starts(facts) or not isinstance(facts.event, LabelAdded | Assigned):
+        return None
+    text = f"Pull request #{rival} seems to be about this issue. To start beside it, comment `/agent fix`."
+    return refused("has_rival", text)
+
+
 def edited_since(facts: EventFacts) -> Decision | None:
     """What was authorised is what is used. A webhook's texts are signed; those that were read later are checked."""
     if not facts.state.edited:
@@ -268,6 +277,7 @@ RULES: Final[tuple[Callable[[EventFacts], Decision | None], ...]] = (
     assigned_elsewhere,
     edited_since,
     has_pull_request,
+    has_rival,
     refused_by_command,
 )
 

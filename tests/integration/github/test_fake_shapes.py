@@ -117,6 +117,7 @@ async def answers(fake_github: FakeGitHubSetup, pull: Issue) -> AsyncIterator[An
     yield await api.issues.async_list_comments_for_repo(*OWN, since=since)
     yield await api.issues.async_get_comment(*OWN, comment)
     yield await api.issues.async_list_events(*OWN, n)
+    yield await api.issues.async_list_events_for_timeline(*OWN, n)
     yield await api.pulls.async_list_review_comments_for_repo(*OWN, since=since)
     yield await api.pulls.async_get_review_comment(*OWN, inline)
     yield await api.pulls.async_get_review(*OWN, pull.number, review)

@@ -1,5 +1,6 @@
 """Comments and events: by number, since a time, and as an issue's events."""
 
+import re
 from datetime import datetime
 
 from githubkit_schemas.latest import models
@@ -7,7 +8,7 @@ from githubkit_schemas.latest import models
 from tests.support.github.authentication import AccessDenied
 from tests.support.github.server import Answer, Ask, rest
 from tests.support.github.shapes import shaped
-from tests.support.github.views import SITE, comment_view, inline_view, review_view, user_view, when
+from tests.support.github.views import SITE, comment_view, inline_view, issue_view, review_view, user_view, when
 from tests.support.github.world import Comment, Issue, WorldEvent
 from tests.support.repositories import git
 
@@ -55,6 +56,25 @@ def get_review(ask: Ask) -> Answer:
 @rest("GET", "/issues/{number:int}/events")
 def list_events(ask: Ask) -> Answer:
     return 200, [_event_view(ask, event) for event in ask.issue.events]
+
+
+@rest("GET", "/issues/{number:int}/timeline")
+def list_timeline(ask: Ask) -> Answer:
+    """Of the timeline, where other issues and pull requests of the repository name this one."""
+    named = re.compile(rf"(?<![\w/])#{ask.issue.number}(?!\d)")
+    said = [(each, [each.title, each.body, *_comments(ask, each)]) for each in ask.repo.issues.values()]
+    found = [each for each, texts in said if each is not ask.issue and any(map(named.search, texts))]
+    return 200, [_reference_view(ask, each) for each in found]
+
+
+def _comments(ask: Ask, issue: Issue) -> list[str]:
+    return [ask.repo.comments[number].body for number in issue.comments]
+
+
+def _reference_view(ask: Ask, issue: Issue) -> dict[str, object]:
+    source = shaped(models.TimelineCrossReferencedEventPropSource, type="issue", issue=issue_view(ask.repo, issue))
+    made: dict[str, object] = shaped(models.TimelineCrossReferencedEvent, event="cross-referenced", source=source)
+    return made
 
 
 @rest("GET", "/pulls/{number:int}/commits")

@@ -97,6 +97,7 @@ def _issue_view(model: Any, label: Any, repo: Repo, issue: Issue, **optional: An
         assignees=[user_view(user) for user in issue.assignees],
         comments=len(issue.comments),
         html_url=f"{SITE}/{repo.full_name}/issues/{issue.number}",
+        repository_url=f"{SITE}/api/repos/{repo.full_name}",
         created_at=when(issue.updated_at),
         updated_at=when(issue.updated_at),
         **optional,
