@@ -45,7 +45,8 @@ def test_the_command_of_the_ci_workflow_is_chosen(repository: Path, tmp_path: Pa
     found: dict[str, Any] = json.loads(output)
     assert code == 0
     assert found.keys() == {
-        *("candidate", "setup", "test", "passed", "failed", "not_run", "comparable", "stopped", "seconds", "reasons"),
+        *("candidate", "setup", "test", "passed", "failed", "not_run", "comparable", "by_exit_code", "candidates"),
+        *("stopped", "seconds", "reasons"),
     }
     assert found["candidate"] == ".github/workflows/ci.yml, job tests"
     assert found["test"] == "python3 -m unittest discover -v -s checks -p 'check_*.py'"
@@ -82,4 +83,6 @@ def test_a_suite_in_which_nothing_passes_is_not_a_set_up(tmp_path: Path) -> None
     code, output = setup(make_repository(tmp_path / "repository", files), tmp_path / "state", "--json")
     found = json.loads(output)
     assert (code, found["comparable"], found["failed"]) == (8, False, 6)
-    assert found["reasons"] == ["manifests: 6 of 6 tests fail: ModuleNotFoundError: No module named 'absent'"]
+    assert found["reasons"] == [
+        "manifests: 0 passed, 6 failed, 0 not run. 6 of 6 tests fail: ModuleNotFoundError: No module named 'absent'"
+    ]

@@ -27,9 +27,7 @@ def reverted_fix(content: str = UNITTEST["money.py"]) -> FixUnderTest:
 async def test_tests_that_fail_without_the_fix_are_tested(trial: Callable[..., Trial]) -> None:
     found = await trial(GUARDED, guarded=reverted_fix()).verify({"tests/test_add.py": NEW_TEST}, REPRODUCTION)
     assert found.verdict == "tested"
-    assert found.reasons[0] == (
-        "One of the agent's own tests fails on the base without ffffffffff and passes on the head."
-    )
+    assert found.reasons[0] == "The agent's own test fails on the base without ffffffffff and passes on the change."
     assert found.reproduction is not None
     assert found.reproduction.without == FIX
     assert found.reproduction.base is not None
@@ -40,7 +38,7 @@ async def test_tests_that_pass_without_the_fix_show_nothing(trial: Callable[...,
     useless = NEW_TEST.replace("money.add(1, 2), 3", "money.add(1, 0), 1")
     found = await trial(GUARDED, guarded=reverted_fix()).verify({"tests/test_add.py": useless}, REPRODUCTION)
     assert found.verdict == "unproved"
-    assert "The reproduction already passes on the base without ffffffffff, so it shows nothing." in found.reasons
+    assert "The agent's own test already passes on the base without ffffffffff, so it shows nothing." in found.reasons
 
 
 async def test_tests_that_need_a_name_of_the_fix_show_nothing(trial: Callable[..., Trial]) -> None:
@@ -85,5 +83,5 @@ async def test_a_job_that_writes_tests_cannot_change_sources(trial: Callable[...
     found = await subject.verify({"tests/test_add.py": NEW_TEST, "money.py": FIXED + "\n"}, REPRODUCTION)
     assert found.verdict == "broken"
     assert "tests alone: money.py: is not a test" in found.reasons[0]
-    assert "→ Revert these files" in feedback(found)
+    assert "→ Put these back with `restore`" in feedback(found)
     assert not any(name.startswith("reproduction") for name in subject.workspaces.opened)

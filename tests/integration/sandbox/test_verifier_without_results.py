@@ -26,7 +26,7 @@ async def test_an_invalid_reproduction_command_is_broken(trial: Callable[..., Tr
     for command in ("true " + "x" * 300_000, "true \0"):
         found = await trial(NO_TESTS).verify({"README.md": "x"}, command)
         assert found.verdict == "broken"
-        assert found.reasons == ("The reproduction could not be run on the head.",)
+        assert found.reasons == ("The agent's own test could not be run on the change.",)
 
 
 NO_TESTS = {"greet.py": "def greet(name):\n    return 'Hello ' + nme\n"}
@@ -43,7 +43,7 @@ async def test_a_repository_without_tests_is_unproved_and_says_so(trial: Callabl
         known,
     )
     assert (found.verdict, found.rules[0]) == ("unproved", "nothing_shown")
-    assert "it names no test that the harness can run by its id" in found.reasons[0]
+    assert "it names no test" in found.reasons[0]
     assert "No test command was found in the repository." in found.reasons
     nothing = await subject.verify({"README.md": "x"}, "", known)
     assert nothing.verdict == "unproved"
@@ -82,7 +82,7 @@ async def test_a_blocked_patch_is_not_executed_at_all(trial: Callable[..., Trial
     assert found.verdict == "broken"
     assert subject.workspaces.opened == []
     assert found.suite is not None
-    assert found.suite.not_run == "Not run: a gate blocks the patch."
+    assert found.suite.not_run == "Not run: a gate blocks the change."
     assert "only people may change continuous integration, deployment and bot settings" in feedback(found)
 
 
