@@ -27,7 +27,7 @@ def reverted_fix(content: str = UNITTEST["money.py"]) -> FixUnderTest:
 async def test_tests_that_fail_without_the_fix_are_tested(trial: Callable[..., Trial]) -> None:
     found = await trial(GUARDED, guarded=reverted_fix()).verify({"tests/test_add.py": NEW_TEST}, REPRODUCTION)
     assert found.verdict == "tested"
-    assert found.reasons[0] == "The agent's own test fails on the base without ffffffffff and passes on the change."
+    assert "The agent's own test fails on the base without ffffffffff and passes on the change." in found.reasons
     assert found.reproduction is not None
     assert found.reproduction.without == FIX
     assert found.reproduction.base is not None
