@@ -11,7 +11,7 @@ from tests.support.e2e_server import E2ERepository, Story
 from tests.support.openai_endpoint import Reply, answer
 from tests.support.sample_project import FIXED, Barrier, fixes
 
-pytestmark = [pytest.mark.xdist_group("commands"), pytest.mark.timeout(700)]
+pytestmark = [pytest.mark.xdist_group("commands"), pytest.mark.timeout(1_200)]
 
 
 def a_plan_is_edited_and_approved(place: E2ERepository) -> None:

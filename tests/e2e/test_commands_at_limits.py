@@ -18,7 +18,7 @@ from tests.support.sample_project import fixes
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-pytestmark = [pytest.mark.xdist_group("commands-at-limits"), pytest.mark.timeout(700)]
+pytestmark = [pytest.mark.xdist_group("commands-at-limits"), pytest.mark.timeout(1_200)]
 
 
 def stalls(asked: ModelQuestion) -> Reply:

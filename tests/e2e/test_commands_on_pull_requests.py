@@ -13,7 +13,7 @@ from tests.support.openai_endpoint import Reply
 from tests.support.repositories import git
 from tests.support.sample_project import FIXED, MONEY, Barrier, fixes
 
-pytestmark = [pytest.mark.xdist_group("commands-on-pulls"), pytest.mark.timeout(700)]
+pytestmark = [pytest.mark.xdist_group("commands-on-pulls"), pytest.mark.timeout(1_200)]
 
 BRANCH = "agent-fix/issue-1-half-loses-a-cent"
 NAMED = {"path": "money.py", "old_text": "def half", "new_text": "# Rounded up.\ndef half"}

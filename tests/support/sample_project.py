@@ -6,7 +6,7 @@ from tests.support.conversation_model import ModelQuestion, called, planned, sub
 from tests.support.openai_endpoint import Reply
 from tests.support.written_examples import example
 
-TIMEOUT = 240.0
+TIMEOUT = 400.0
 """Seconds: many stories share two cores."""
 
 MONEY = '''"""Money."""
