@@ -369,7 +369,7 @@ async def test_a_stop_ends_the_questions_too(harness: EventHarness) -> None:
 
 async def test_stop_without_a_job_is_answered(harness: EventHarness) -> None:
     await harness.says("/agent stop")
-    assert "No job is working." in harness.answer
+    assert "No job is running." in harness.answer
 
 
 async def test_status_shows_the_state_and_the_comment(harness: EventHarness) -> None:
