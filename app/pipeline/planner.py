@@ -143,6 +143,10 @@ class PlanConversation:
         kept = self.steps if self._first_plan is None else self.steps[: self._first_plan]
         # What a command printed is left out: whoever ran a hidden program has typed its values, too.
         typed = [text for step in kept for text in (step.answer.content, *(call.arguments for call in step.turn.calls))]
+        if self._proposed is not None:  # the work is told of it, but for the programs
+            plan = self._proposed.plan
+            typed += [plan.summary, *plan.steps, *(one.because for one in found.outdated)]
+        typed += [one.behaviour for one in found.examples]
         return mark_hidden(found, (self.issue,), "\n".join(typed))
 
     @property

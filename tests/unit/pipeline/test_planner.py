@@ -130,6 +130,20 @@ async def test_the_work_continues_from_the_looks_without_the_plan() -> None:
     assert [one.hidden for one in hidden] == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"behaviour": "Half of 211 is exact."}, {}),
+        ({}, {"summary": "half(211) must be 105.5."}),
+        ({}, {"steps": ["Return 205.5 for such numbers."]}),
+    ],
+)
+async def test_values_that_the_plan_tells_the_work_are_not_hidden(other: dict[str, Any], words: dict[str, Any]) -> None:
+    made = conversation()
+    proposed, _ = await made_by(LOOK, plan(written(1), written(2, **other), **words), made=made)
+    assert not any(one.hidden for one in made.with_hidden(proposed.found).examples)
+
+
 async def test_values_tried_while_looking_are_not_hidden() -> None:
     made = conversation()
     tried = act(("bash", '{"command": "python -c \\"print(half(211))\\""}'))
