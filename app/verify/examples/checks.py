@@ -177,18 +177,25 @@ def is_reporters_own(example: Example, issue: str) -> bool:
     """True if input and output of an example are the issue's, by all of their values, as whole words."""
     known = " ".join(issue.split())
     values = [" ".join(value.split()) for value in values_of(example) if _squeezed(value)]
-    return bool(values) and all(_has_word(known, value) for value in values)
+    return bool(_inputs_of(example)) and all(_has_word(known, value) for value in values)
 
 
 def values_of(example: Example) -> tuple[str, ...]:
     """The literals of an example's program and input, and the lines that it prints."""
+    lines = (line.strip() for line in example.stdout.splitlines())
+    return _telling((*_inputs_of(example), *lines))
+
+
+def _inputs_of(example: Example) -> tuple[str, ...]:
     program = _IMPORT.sub("", example.program)
     text = "\n".join((program, example.stdin, *example.args, *(file.text for file in example.files)))
     literals = [next(filter(None, groups), "") for groups in _STRING.findall(text)]
     literals = [literal for literal in literals if _FORMAT.sub("", literal).strip()]
-    literals += _NUMBER.findall(text)
-    lines = [line.strip() for line in example.stdout.splitlines()]
-    return tuple(dict.fromkeys(value for value in (*literals, *lines) if value and value.casefold() not in _BOOLEAN))
+    return _telling((*literals, *_NUMBER.findall(text)))
+
+
+def _telling(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(value for value in values if value and value.casefold() not in _BOOLEAN))
 
 
 def text_of(example: Example) -> str:

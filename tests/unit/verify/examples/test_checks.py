@@ -200,3 +200,7 @@ def test_nothing_works_already_by_one_example_alone() -> None:
     assert judge.works_already(PlanExamples(already=(own,))) is None
     assert judge.works_already(PlanExamples(already=(own, own))) == own
     assert judge.works_already(PlanExamples(already=(own, own), examples=(own,))) is None
+
+
+def test_an_output_without_an_input_of_the_issue_is_not_the_reporters_own() -> None:
+    assert not is_reporters_own(example("print(half())", "3\n"), ISSUE)
