@@ -82,7 +82,7 @@ def the_base_moves_while_the_agent_works(place: E2ERepository) -> None:
     assert parents(place, pull.pull.head) == [before]
     changed = git(place.repo.path, "diff", "--name-only", f"main...{pull.pull.head}").split()
     assert changed == ["money.py", "test_money.py"]
-    place.told("A draft pull request is open", "**Tested.**")
+    place.told("A draft pull request is open", "**Proved.**")
 
 
 def a_pull_request_is_closed_while_the_agent_works(place: E2ERepository) -> None:

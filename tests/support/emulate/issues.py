@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.support.emulate.corrections import as_issue, corrected
 from tests.support.emulate.front import IN_REPO, Answer, Ask, answers, paged
-from tests.support.emulate.memory import Event, stamp
+from tests.support.emulate.memory import Event, now, stamp
 
 ISSUE = IN_REPO + "/issues/{number:int}"
 
@@ -40,6 +40,8 @@ async def issue(ask: Ask) -> Answer:
 async def edit_issue(ask: Ask) -> Answer:
     number = ask.params["number"]
     if number not in ask.within.pulls:
+        if "body" in ask.body:
+            ask.within.edited[f"issues/{number}"] = now(), ask.login
         return await ask.passed_on()
     return 200, as_issue(await patch_pull(ask, number))
 

@@ -15,6 +15,7 @@ from tests.support.github.rights import allows, call_of
 
 View = dict[str, Any]
 _COMMENT = re.compile(rb"0:IssueComment(\d+)")
+_ISSUE = re.compile(rb"0:Issue(\d+)")
 """What emulate's node ids say."""
 
 
@@ -62,7 +63,9 @@ class _Root:
         return {"id": f"R_{repo.id}", "issueOrPullRequest": either, "issue": issue, "pullRequest": pull}
 
     async def node(self, _info: Any, id: str) -> View | None:  # noqa: A002  # GitHub's name
-        return await (self._thread(id) if id.startswith("PRRT_") else self._comment(id))
+        if id.startswith("PRRT_"):
+            return await self._thread(id)
+        return await (self._description(id) if _ISSUE.fullmatch(_decoded(id)) else self._comment(id))
 
     async def resolveReviewThread(self, _info: Any, input: dict[str, str]) -> View:  # noqa: A002
         if await self._thread(input["threadId"]) is None:
@@ -128,9 +131,22 @@ class _Root:
             raise _refused("NOT_FOUND", "Could not resolve to a node with the global id.")
         return repo, int(first)
 
+    async def _description(self, ident: str) -> View | None:
+        """An issue, by emulate's node id, with who edited its description last."""
+        for repo in self._opened():
+            listed = await self._ask.front.look(f"{repo.api}/issues", state="all")
+            for found in (item for item in listed if item["node_id"] == ident):
+                return {"__typename": "Issue", "id": ident, "body": found["body"], **(await self._edit(repo, found))}
+        return None
+
+    async def _edit(self, repo: Repo, issue: View) -> View:
+        at, login = repo.edited.get(f"issues/{issue['number']}", (None, ""))
+        editor = _account(await self._ask.front.user(login)) if login else None
+        return {"lastEditedAt": stamp(at) if at else None, "editor": editor}
+
     async def _comment(self, ident: str) -> View | None:
         """A comment on a conversation, by emulate's node id, with who edited it last."""
-        told = _COMMENT.fullmatch(base64.b64decode(ident + "=" * (-len(ident) % 4)))
+        told = _COMMENT.fullmatch(_decoded(ident))
         path = f"issues/comments/{int(told[1])}" if told else ""
         for repo in self._opened() if path else ():
             if found := await self._look(repo, f"/{path}"):
@@ -139,6 +155,10 @@ class _Root:
                 edit = {"lastEditedAt": stamp(at) if at else None, "editor": editor}
                 return {"__typename": "IssueComment", "id": ident, "body": found["body"], **edit}
         return None
+
+
+def _decoded(ident: str) -> bytes:
+    return base64.b64decode(ident + "=" * (-len(ident) % 4))
 
 
 def _ends(comment: View) -> tuple[int, int | None]:

@@ -218,7 +218,7 @@ async def test_remaining_tests_can_be_stopped(here: WebClient) -> None:
 
 async def test_a_job_that_waits_for_people_says_what_they_can_do(here: WebClient) -> None:
     text = (await seen(here, "/jobs/seed14")).text
-    assert "$4.86 of the budget of $5.00 is spent" in text
+    assert "Of the budget of $5.00, $4.86 is spent" in text
     assert "/agent continue" in text
     assert "/agent approve" in (await seen(here, "/jobs/seed16")).text
     said = (await seen(here, "/jobs/seed15")).text
