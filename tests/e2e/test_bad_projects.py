@@ -72,7 +72,8 @@ def test_tests_that_print_200_megabytes_do_no_harm(console: Console, tmp_path: P
     )
     finished = console.fix(repository, wallet_project.ISSUE, recording=recording)
     assert finished.code == 0, finished.said
-    assert finished.verification["verdict"] == "proved"
+    # results of single tests are not read from 200 megabytes of their output
+    assert (finished.verification["verdict"], finished.verification["rules"]) == ("tested", ["suite_by_exit_code"])
     assert len(finished.observation(1)) < 11_000
     assert len(finished.said) < SIXTY_KILOBYTES
     assert all(path.stat().st_size < SIXTY_KILOBYTES for path in console.out.iterdir())

@@ -16,7 +16,7 @@ from tests.support.github.faults import Fault
 from tests.support.github.world import Issue
 from tests.support.repositories import git
 
-BRANCH = "agent-fix/issue-1-totals"
+BRANCH = "agent-fix/issue-77-rates"
 FOUR_LINES = "one = 1\ntwo = 2\nthree = 3\nfour = 4\nfive = 5\nsix = 6\nseven = 7\n"
 
 

@@ -386,8 +386,8 @@ async def test_status_shows_the_state_and_the_comment(harness: EventHarness) -> 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
 async def test_status_of_a_pull_request_is_that_of_the_job_that_opened_it(tmp_path: Path, dialect: str) -> None:
     async with event_harness(tmp_path, dialect=dialect) as harness:
-        pull = harness.our_pull()
         await harness.labels()
+        pull = harness.our_pull()
         opened = harness.job.job.id
         harness.put("publishing")
         result = JobResult(exit_status="pr_opened", url=f"https://github.com/o/r/pull/{pull.number}")

@@ -40,7 +40,7 @@ def another_issue(harness: EventHarness) -> Issue:
 
 
 async def test_a_waiting_job_continues_from_the_merged_base(harness: EventHarness) -> None:
-    pull = harness.our_pull()
+    pull = harness.our_pull("agent-fix/issue-77-rates")
     await harness.labels()
     waiting = harness.job
     assert (waiting.row.state, waiting.waiting_for) == ("queued", "pull_requests")
@@ -61,7 +61,7 @@ async def test_a_waiting_job_continues_from_the_merged_base(harness: EventHarnes
 
 
 async def test_a_renamed_repositorys_waiting_job_continues(harness: EventHarness) -> None:
-    pull = harness.our_pull()
+    pull = harness.our_pull("agent-fix/issue-77-rates")
     await harness.labels()
     harness.world.turn(pull, harness.owner, "closed")
     harness.repo.rename("renamed")
@@ -69,7 +69,7 @@ async def test_a_renamed_repositorys_waiting_job_continues(harness: EventHarness
 
 
 async def test_waiting_jobs_continue_in_turn_without_a_webhook(harness: EventHarness) -> None:
-    pull = harness.our_pull()
+    pull = harness.our_pull("agent-fix/issue-77-rates")
     await harness.labels()
     await harness.labels(another_issue(harness))
     first, second = harness.jobs()
@@ -99,14 +99,14 @@ async def test_a_job_in_progress_counts_and_so_does_one_that_waits(harness: Even
 
 
 async def test_a_job_that_opens_no_pull_request_does_not_wait_for_the_limit(harness: EventHarness) -> None:
-    pull = harness.our_pull()
+    pull = harness.our_pull("agent-fix/issue-77-rates")
     await harness.says("/agent ask why?")
     await harness.says("/agent fix the name", pull)
     assert waits(harness) == ["", ""]
 
 
 async def test_a_higher_limit_is_enough_and_a_stop_ends_the_wait(harness: EventHarness) -> None:
-    harness.our_pull()
+    harness.our_pull("agent-fix/issue-77-rates")
     await harness.labels()
     other = another_issue(harness)
     await harness.labels(other)
@@ -117,7 +117,7 @@ async def test_a_higher_limit_is_enough_and_a_stop_ends_the_wait(harness: EventH
 
 
 async def test_a_configuration_that_became_invalid_keeps_no_job_waiting(harness: EventHarness) -> None:
-    pull = harness.our_pull()
+    pull = harness.our_pull("agent-fix/issue-77-rates")
     await harness.labels()
     harness.configure("max_open_pull_requests: [")
     await closes(harness, pull)
@@ -125,7 +125,7 @@ async def test_a_configuration_that_became_invalid_keeps_no_job_waiting(harness:
 
 
 async def test_the_comment_shows_the_place(harness: EventHarness) -> None:
-    harness.our_pull()
+    harness.our_pull("agent-fix/issue-77-rates")
     await harness.labels()
     await harness.labels(another_issue(harness))
     ledger_tables.create_all(harness.engine)
@@ -143,7 +143,7 @@ async def test_the_comment_shows_the_place(harness: EventHarness) -> None:
 async def test_a_workflow_cannot_wait(tmp_path: Path) -> None:
     async with event_harness(tmp_path, defaults=ServerDefaults(model="scripted/one", can_wait=False)) as harness:
         harness.configure("max_open_pull_requests: 1\n")
-        harness.our_pull()
+        harness.our_pull("agent-fix/issue-77-rates")
         await harness.labels()
         assert harness.jobs() == []
         assert "which is the limit for this repository" in harness.answer
