@@ -177,7 +177,7 @@ async def test_a_reproduction_that_shows_nothing_does_not_replace_one_that_did(t
     mended = await trial(UNITTEST).verify({"money.py": FIXED}, "true", earlier=earlier)
     assert mended.reproduction is not None
     assert (mended.reproduction.on_base, mended.reproduction.on_head) == ("red", "green")
-    assert "`true` shows nothing" in mended.reproduction.note
+    assert "own reproduction `true`: it passes on the base" in mended.reproduction.note
     assert mended.rules[0] == "nothing_shown", "a shell line is a hint to people"
 
 
