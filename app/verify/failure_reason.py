@@ -153,12 +153,12 @@ _SOME_TESTS = re.compile(
 
 def _nothing_ran(attempt: FailedRun) -> str:
     """Why an exit code of 0 shows nothing: a test framework had no test to run, or skipped them all."""
-    if attempt.cases is not None:
+    if attempt.cases:
         passed = any(case.status == "passed" for case in attempt.cases.values())
-        return "" if passed else "every test was skipped" if attempt.cases else "no test was run"
-    if _NO_TESTS.search(attempt.output) and not _SOME_TESTS.search(attempt.output):
-        return "no test was run"
-    return ""
+        return "" if passed else "every test was skipped"
+    none_is_told = attempt.cases is not None or _NO_TESTS.search(attempt.output)
+    # Frameworks that are not asked for more count their tests without naming them.
+    return "no test was run" if none_is_told and not _SOME_TESTS.search(attempt.output) else ""
 
 
 def missing_name(text: str, command: str, existing: ExistingNames) -> str:

@@ -35,7 +35,7 @@ def test_a_finished_job(cli_job: CliJob) -> None:
     assert cli_job.fix().code == 0
     job = cli_job.job
     line = cli_job.jobs("list").text.splitlines()[1].split()
-    assert line[:2] == [job, "branch_made"]
+    assert line[:3] == [job, "branch", "made"]
     assert "proved" in line
     assert "$0.0080" in line
 
@@ -81,7 +81,7 @@ def test_a_second_command_for_the_same_job_is_refused(cli_job: CliJob, at_work: 
     assert f"agent-fix jobs logs -f {cli_job.job}" in second.text
     assert at_work.poll() is None, "the first is not disturbed"
     [listed] = json.loads(cli_job.jobs("list", "--json").text)
-    assert (listed["state"], listed["cost"]) == ("working", 6000)
+    assert (listed["state"], listed["cost"]) == ("working", 5000)
 
 
 def test_a_running_job_is_followed_and_cancelled(cli_job: CliJob, at_work: subprocess.Popen[str]) -> None:

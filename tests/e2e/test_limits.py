@@ -49,7 +49,7 @@ def test_minutes(cli_job: CliJob) -> None:
 def test_money(cli_job: CliJob) -> None:
     cli_job.record(ANSWERS, dollars_per_million=1)
     text = assert_put_down(cli_job, "--budget", "0.008")
-    assert "of the budget of $0.0080 is spent" in text
+    assert "Of the budget of $0.0080, " in text
     assert cli_job.document["usage"]["cost"] <= 8_000
     assert_finished(cli_job, "--budget", "+1")
     assert cli_job.document["verification"]["verdict"] == "proved"

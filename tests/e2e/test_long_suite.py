@@ -44,7 +44,7 @@ def test_a_regression_far_from_the_change_is_found_by_the_rest(console: Console,
     assert rest["newly_failing"] == ["checks.test_a_far.Far.test_most"]
     assert finished.verification["verdict"] == "broken"
     assert "**Broken.**" in finished.pull_request
-    assert "4 of 4 test files further from the change ran on the base and on the head" in finished.pull_request
+    assert "4 of 4 test files further from the change ran on the base and with the change" in finished.pull_request
     assert "AssertionError: 34 != 33" in finished.pull_request
 
 

@@ -134,7 +134,7 @@ def test_a_change_that_breaks_another_test_is_broken(console: Console, tmp_path:
         )
     finished = console.fix(repository, wallet_project.ISSUE, recording=recording)
     assert finished.code == 21, finished.said
-    assert "newly failing: tests.test_shares.SplitTest.test_even" in finished.stdout
+    assert "Newly failing: 2 tests (" in finished.job["reason"]
     assert "test_even" in finished.observation(2)
     assert branches(repository) == ["main"]
     assert not (console.out / "pull-request.md").exists()
