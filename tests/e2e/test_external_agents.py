@@ -78,8 +78,8 @@ def test_a_real_agent_reaches_proved_with_the_gateway_alone(recipe: AgentRecipe,
     cli_job.assert_quiet()
     steps = [json.loads(line) for line in (cli_job.out / "trajectory.jsonl").read_text().splitlines()]
     assert "submission.json" in json.dumps([step["actions"] for step in steps])
-    assert cli_job.document["usage"]["calls"] == sum(not step["refused"] for step in steps) + 3, (
-        "plan, both authors, and these"
+    assert cli_job.document["usage"]["calls"] == sum(not step["refused"] for step in steps) + 2, (
+        "plan, reviewer, and these"
     )
     (tmp_path / "sent").mkdir()
     (tmp_path / "sent" / "to-the-model.json").write_text(sent)

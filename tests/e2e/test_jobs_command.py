@@ -37,7 +37,7 @@ def test_a_finished_job(cli_job: CliJob) -> None:
     line = cli_job.jobs("list").text.splitlines()[1].split()
     assert line[:3] == [job, "branch", "made"]
     assert "proved" in line
-    assert "$0.0080" in line
+    assert "$0.0070" in line
 
     shown = cli_job.jobs("show", job[:6])
     assert shown.code == 0
@@ -45,12 +45,12 @@ def test_a_finished_job(cli_job: CliJob) -> None:
         "split drops the remainder",
         "turn 5 of at most 100",
         "agent-fix/split-loses-cents",
-        "$0.0080 of $5.00",
+        "$0.0070 of $5.00",
     ):
         assert told in shown.text
     document = json.loads(cli_job.jobs("show", job, "--json").text)
     assert document["verdict"] == "proved"
-    assert document["cost"] == 8000
+    assert document["cost"] == 7000
     assert document["result"]["commit"] == cli_job.document["commit"]
     assert len(document["steps"]) == 5
 
@@ -59,8 +59,8 @@ def test_a_finished_job(cli_job: CliJob) -> None:
     assert "bash python3 -m unittest discover" in logged.text
     *_, publishing, last = logged.text.rstrip().splitlines()
     assert publishing.endswith(" publishing")
-    assert last.startswith("branch_made, proved: ")
-    assert cli_job.jobs("cancel", job).text.strip() == f"Job {job} has already ended: branch_made."
+    assert last.startswith("branch made, proved: ")
+    assert cli_job.jobs("cancel", job).text.strip() == f"Job {job} has already ended: branch made."
     assert len(cli_job.branches) == 1
 
 
