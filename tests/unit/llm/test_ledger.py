@@ -195,6 +195,19 @@ def test_ledger_survives_its_process_and_belongs_to_one_job(tmp_path: Path) -> N
     second.dispose()
 
 
+def test_what_is_set_aside_stays_paid_and_holds_nothing(tmp_path: Path) -> None:
+    made = engine(tmp_path / "ledger.db")
+    ledger = SqlLedger(made, "job-1", 1_000)
+    ledger.reserve("turn.1", 400)
+    ledger.book("turn.1", Usage(prompt_tokens=100, completion_tokens=10, cost=300), "answer")
+    ledger.reserve("turn.2", 600, if_lost=PROMPT)  # its process dies
+    for _ in range(2):
+        ledger.set_aside()
+        assert (ledger.stored_answer("turn.1"), ledger.spent(), ledger.remaining()) == (None, 330, 670)
+        assert (ledger.totals().calls, ledger.totals().lost, ledger.totals().pending) == (2, 1, 0)
+    made.dispose()
+
+
 def test_concurrent_calls_cannot_reserve_the_same_money(tmp_path: Path) -> None:
     made = engine(tmp_path / "ledger.db")
     start = threading.Barrier(8)

@@ -146,6 +146,8 @@ def test_all_skipped_is_not_green() -> None:
         "",
     )
     assert failure_reason(attempt("", 0, cases={}), BASE) == ("was_not_there", "no test was run")
+    counted = "..\n" + "-" * 70 + "\nRan 2 tests in 0.000s\n\nOK\n"
+    assert failure_reason(attempt(counted, 0, cases={}), BASE) == ("green", ""), "they are counted and not named"
 
 
 def test_a_hang_is_red() -> None:
