@@ -3,7 +3,7 @@
 import ast
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -11,11 +11,6 @@ T = TypeVar("T")
 def parse_python(source: str | bytes) -> ast.Module | None:
     """The syntax tree; None for what this Python cannot parse, or only with too much depth."""
     return none_if_unparsable(lambda: ast.parse(source))
-
-
-def python_literal(text: str) -> Any:
-    """The value of a literal; None for everything else."""
-    return none_if_unparsable(lambda: ast.literal_eval(text))
 
 
 def none_if_unparsable(parse: Callable[[], T]) -> T | None:

@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal
 
 from app.core.examples import JudgedExample, PlanExamples, Review
-from app.core.patch import FileChange, Patch
+from app.core.patch import Patch
 from app.core.record import Record
 
 Status = Literal["passed", "failed", "error", "skipped"]
@@ -22,20 +22,6 @@ class Execution(Record):
     @property
     def ok(self) -> bool:
         return self.exit_code == 0 and not self.timed_out
-
-
-class TestSelection(Record):
-    """Selected tests: the files to add to the tree and the ids to run.
-
-    `files` are written over base or head and replace existing files. `ids` are written as the runner reports them:
-    pytest node ids, dotted names for unittest, `file::name` for node, vitest, jest and mocha, `package::Test` for go,
-    cargo's test names.
-    """
-
-    __test__: ClassVar[bool] = False  # pytest must not collect this class because of its name
-
-    files: tuple[FileChange, ...] = ()
-    ids: tuple[str, ...]
 
 
 Verdict = Literal["proved", "tested", "unproved", "broken"]

@@ -186,7 +186,7 @@ class SqlLedger:
             connection.execute(_SUM_UP, {"job": self._job})
 
     def set_aside(self) -> None:
-        """Rename all calls so far, those in flight as lost: they stay paid for, and their answers are not used again."""
+        """Rename all calls, those in flight as lost: they stay paid for, and their answers are not used again."""
         self.mark_lost("")  # nobody would find their reservations under the new names
         with self._writing() as connection:
             connection.execute(_SET_ASIDE, {"job": self._job})

@@ -313,33 +313,3 @@ def words_of(command: str) -> Iterator[str]:
     for word in re.split(r"[\s;|&<>()'\"=]+", command):
         if word:
             yield word.removeprefix("./")
-
-
-_INTERFACES = (
-    re.compile(r"(?:module|type object|'(?!NoneType')\w+' object)(?: '[\w.]+')? has no attribute '(?P<name>\w+)'"),
-    re.compile(r"cannot import name '(?P<name>\w+)'"),
-    re.compile(r"No module named '?(?:[\w.]+\.)?(?P<name>\w+)'?"),
-    re.compile(r"got an unexpected keyword argument '(?P<name>\w+)'"),
-    re.compile(r"TypeError: (?:\(0 ?, ?)?(?:[\w$]+\.)*(?P<name>[\w$]+)\)? is not a (?:function|constructor)"),
-    re.compile(r"does not provide an export named '(?P<name>\w+)'"),
-    re.compile(r"Cannot find (?:module|package) '(?:[^']*/)?(?P<name>[\w-]+)(?:\.\w+)?'"),
-    re.compile(r"undefined: (?:\w+\.)?(?P<name>\w+)"),
-    re.compile(r"has no field or method (?P<name>\w+)|unknown field (?P<field>\w+)"),
-    re.compile(r"cannot find (?:function|type|struct|value|macro|method)[^`\n]*`(?P<name>\w+)`"),
-    re.compile(r"no (?:method|function or associated item|field) (?:named )?`(?P<name>\w+)`"),
-    re.compile(r"unresolved import `(?:\w+::)*(?P<name>\w+)`"),
-    re.compile(r"(?:error: unrecognized arguments:(?: [^-\s]\S*)*|No such option:?) '?(?P<name>--?\w[\w-]*)"),
-)
-
-
-def missing_interface(text: str, existing: ExistingNames) -> str:
-    """The name that a failing test needs and that the base does not define; empty if it fails for another reason.
-
-    The name of a command's option begins with `-`.
-    It may still count as red: the issue decides whether the missing name is its subject.
-    """
-    for pattern in _INTERFACES:
-        if found := pattern.search(text):
-            name = next(filter(None, found.groups()), "")
-            return "" if existing.defines(name) else name
-    return ""

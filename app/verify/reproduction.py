@@ -7,7 +7,6 @@ import asyncio
 import re
 import secrets
 import shlex
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,7 +24,7 @@ from app.repo.merge import merge
 from app.sandbox.base import WORKSPACE, Sandbox
 from app.verify.execution import gather_pair, run
 from app.verify.failure_reason import LOOKED_AT, ExistingNames, FailedRun, failure_reason, rightly_failing, words_of
-from app.verify.frameworks import FrameworkName, SuiteCommand, narrow
+from app.verify.frameworks import SuiteCommand, narrow
 from app.verify.overlay import Overlay, apply_patch, difference
 from app.verify.paths_of_tests import is_test_file, is_test_path
 from app.verify.project import FixUnderTest, ProjectUnderTest, RevertedFix
@@ -99,7 +98,7 @@ def _is_code(word: str, tree: Tree) -> bool:
 
 
 MAX_IDS = 20
-"""Of the tests that turned, how many are run again under controls."""
+"""Of the tests that turned, how many are kept."""
 
 ReproductionOrigin = Literal["agent", "asked", "changed tests", "issue"]
 
@@ -313,31 +312,3 @@ UNKNOWN = (
     "No fix is known that could be reverted, so nothing shows that these tests fail without it: "
     "they only pass on the current code."
 )
-
-
-MAX_LISTED = 8
-_IDS: dict[FrameworkName, str] = {
-    "pytest": "`path/test_x.py::test_name`, or `path/test_x.py::TestClass::test_name`",
-    "unittest": "`package.test_x.TestClass.test_name`, as `python -m unittest` takes them",
-    "node": "`path/x.test.js::title`, inside `describe` `path/x.test.js::suite > title`",
-    "jest": "`path/x.test.js::title`, inside `describe` `path/x.test.js::suite > title`",
-    "vitest": "`path/x.test.js::title`, inside `describe` `path/x.test.js::suite > title`",
-    "mocha": "`path/x.js::suite title`, all titles with spaces between them",
-    "go": "`module/package::TestName`, the package by its import path",
-    "cargo": "`tests/x.rs::name`; only integration tests, in `tests/`",
-}
-
-
-def layout_of_tests(tree: Tree, suite: SuiteCommand, *, listed: int = MAX_LISTED) -> str:
-    """A few lines; paths are from the top of the repository. So many files and folders of tests are `listed`."""
-    files = sorted(path for path in tree.entries() if is_test_file(path))
-    directories = Counter(str(PurePosixPath(path).parent) for path in files)
-    lines = [f"The suite is executed with: {suite.command}", f"Ids of tests: {_IDS.get(suite.framework, 'none')}"]
-    if suite.directory:
-        lines.append(f"The project is in {suite.directory}/.")
-    if files and listed:
-        found = ", ".join(f"{directory}/ ({count})" for directory, count in directories.most_common(listed))
-        lines += [f"Test files by directory: {found}", f"Some of them: {', '.join(files[:listed])}"]
-    elif not files:
-        lines.append("There are no test files yet.")
-    return "\n".join(lines)
