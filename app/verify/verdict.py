@@ -305,6 +305,10 @@ def _unread(facts: Facts) -> Iterator[Refusal]:
     if facts.frozen:
         reason = "These are the examples for an earlier commit; no reviewer has seen this one."
         yield Refusal("not_reviewed_again", "unproved", reason)
+    reviewed = facts.review is not None and facts.review.answered
+    if facts.of_others and not facts.expects_red and not reviewed:
+        reason = "By its title it changes no behaviour, so there are no examples, and no reviewer has looked at it."
+        yield Refusal("nobody_looked", "unproved", reason)
     for gate in facts.gates:
         if facts.of_others and (gate.name, gate.outcome) == ("size", "warned"):
             yield Refusal("too_large", "unproved", f"Its files were not looked through: {'; '.join(gate.details)}")

@@ -231,3 +231,13 @@ async def test_a_later_commit_is_judged_by_the_frozen_examples(
     assert judged.world.answered == [], "no author was asked"
     assert judged.shown == [], "no reviewer was asked"
     assert {whose for whose, _ in judged.asked} <= {"counter"}, "no second opinion was asked for"
+
+
+@pytest.mark.parametrize(
+    ("review", "verdict"),
+    [(None, "unproved"), (Review(absent="no money."), "unproved"), (Review(nothing="Nothing."), "tested")],
+)
+def test_a_title_that_calls_it_a_refactoring_is_no_evidence(review: Review | None, verdict: str) -> None:
+    """The title is the author's own; without examples somebody has to have looked at the change."""
+    facts = Facts(suite=SUITE, review=review, expects_red=False, of_others=True)
+    assert with_verdict(facts).verdict == verdict
