@@ -34,7 +34,7 @@ class Mentions:
 
     def neighbour(self, pull: PullRequest, opened: Collection[int], bot: int) -> Neighbour | None:
         """None if nothing in the pull request names the issue. `opened` are those of our own jobs."""
-        body = _CODE.sub(" ", without_quotes(visible(pull.body).text))
+        body = without_code(pull.body)
         claims = self._in(pull.title) or self._in_branch(pull.head_branch) or self._in(body, _CLOSES)
         if pull.author == bot:
             ours = pull.number in opened or pull.head_branch.startswith(self.branch) or claims
@@ -51,6 +51,11 @@ class Mentions:
         """Also `12-title`, as GitHub names branches."""
         pattern = rf"(?:^|[/_-]){_WORK}[/_-]?{self.number}(?![0-9])|^{self.number}[_-]"
         return re.search(pattern, branch, re.IGNORECASE) is not None
+
+
+def without_code(text: str) -> str:
+    """What people say: no code, no quotes of others, and nothing that a reader does not see."""
+    return _CODE.sub(" ", without_quotes(visible(text).text))
 
 
 def neighbours_of(

@@ -28,6 +28,7 @@ from app.triggers.events import PullRequestChanged
 from app.triggers.github_clients import RepositoryContext, if_accessible
 from app.triggers.handlers.base import CommandCall, CommandHandler, Outcome, refused
 from app.triggers.job_creator import JobCreator, RetryLater
+from app.triggers.neighbours import without_code
 from app.triggers.stores import Stores
 
 _CLOSES: Final = re.compile(r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?)\b:?\s+#([0-9]{1,9})\b", re.IGNORECASE)
@@ -73,8 +74,8 @@ async def _intent(context: TriggerContext) -> Issue:
     own = issue_of(
         pull.title, pull.body, number=number, labels=context.facts.issue.labels if context.facts.issue else ()
     )
-    if closes := _CLOSES.search(pull.body):
-        issue = await if_accessible(reader.issue(int(closes[1])))
+    if closes := closed_issue(pull.body):
+        issue = await if_accessible(reader.issue(closes))
         if issue is not None and not issue.pull_request:
             body = f"{issue.body}\n\n# The pull request: {pull.title}\n\n{pull.body}"
             return issue_of(issue.title, body, number=number, labels=own.labels)
@@ -82,6 +83,12 @@ async def _intent(context: TriggerContext) -> Issue:
         return own
     messages = [each.message for each in (await reader.commits(number))[:MAX_COMMITS]]
     return issue_of(pull.title, "\n\n".join(messages), number=number, labels=own.labels)
+
+
+def closed_issue(body: str) -> int | None:
+    """The issue that a pull request's description says it closes, as its readers see it."""
+    found = _CLOSES.search(without_code(body))
+    return int(found[1]) if found else None
 
 
 async def verify_again(

@@ -3,6 +3,7 @@
 import pytest
 
 from app.github.models import CrossReference, PullRequest
+from app.triggers.handlers.verify import closed_issue
 from app.triggers.neighbours import Mentions, Neighbour, neighbours_of, note_about
 
 BOT, ADA = 7, 1
@@ -120,3 +121,16 @@ def test_very_many_are_counted() -> None:
     near = [Neighbour(number=number) for number in range(8)]
     assert note_about(near).endswith("pull request #4 and 3 more.")
     assert note_about([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("body", "number"),
+    [
+        ('<!-- such as "Fixes #123" -->\nFixes #7', 7),
+        ("```\nfix #9\n```\nResolves: #7", 7),
+        ("> closes #4\n\nfixes #7", 7),
+        ("See #7.", None),
+    ],
+)
+def test_the_issue_that_a_pull_request_closes_is_what_people_read(body: str, number: int | None) -> None:
+    assert closed_issue(body) == number
