@@ -71,7 +71,7 @@ _ORDINARY = re.compile(
 )
 """What any process needs: paths, locale, proxies and the database."""
 _NOT_FOR_A_MODEL = re.compile(
-    r"AGENT_FIX_.*|GITHUB_.*|GH_.*|ACTIONS_.*|RUNNER_.*|INPUT_.*|GIT_.*|SSH_.*|LISTEN_.*|NOTIFY_SOCKET"
+    r"AGENT_FIX_.*|GITHUB_.*|GH_.*|ACTIONS_.*|RUNNER_.*|INPUT_.*|GIT_.*|GNUPG.*|SSH_.*|LISTEN_.*|NOTIFY_SOCKET"
     r"|CREDENTIALS_DIRECTORY|PYTHON(?:PATH|HOME|STARTUP|INSPECT)"
 )
 """A worker gets everything else, because names of model keys and of package clients' settings cannot be listed."""

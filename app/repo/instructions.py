@@ -114,7 +114,8 @@ def ignored_by_git(tree: Tree) -> str:
     patterns = ""
     for line in tree.read(".gitignore").decode("utf-8", "replace").splitlines():
         pattern = line.strip()
-        if not pattern or pattern.startswith(("#", "!")) or _COMMONLY_IGNORED.fullmatch(pattern):
+        too_long = len(pattern) > _MAX_IGNORED  # never shown, and slow to compare
+        if not pattern or pattern.startswith(("#", "!")) or (not too_long and _COMMONLY_IGNORED.fullmatch(pattern)):
             continue
         if len(patterns) + len(pattern) > _MAX_IGNORED:
             return f"{patterns} …" if patterns else ""

@@ -175,3 +175,5 @@ def test_patterns_that_git_ignores_everywhere_are_not_shown() -> None:
     tree = MemoryTree({".gitignore": b"# ours\n*.pyc\n__pycache__/\n/build/\n!keep\nlib/generated.py\n*.snap\n"})
     assert ignored_by_git(tree) == "lib/generated.py *.snap"
     assert ignored_by_git(MemoryTree({})) == ""
+    slow = b"pip-" + b"." * 900_000 + b"a b\n"  # for the comparison: it would take hours
+    assert ignored_by_git(MemoryTree({".gitignore": b"*.snap\n" + slow})) == "*.snap …"
