@@ -83,7 +83,7 @@ exit codes:
    7  the model cannot be used                8  the repository's set-up failed
    9  output or state cannot be written      10  the disk is full
   11  `doctor --github`: at least one line is not ok
-  20  unproved: nothing failed, but nothing proves the change
+  20  unproved: nothing is known to be broken, but too little shows that it works
   21  broken: verification failed; `fix` made no branch
   22  a limit was reached (money, minutes, steps); raise it to continue
   23  no change was made                     24  waiting for approval
@@ -300,11 +300,18 @@ def _add_reproduce(commands: "Commands[argparse.ArgumentParser]") -> None:
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _add_job(reproduce)
+    _add_job(reproduce, money=_A_FIFTH, work=_A_FIFTH)
 
 
-def _add_job(to: argparse.ArgumentParser, *, base: str = _BASE, judges: bool = False) -> None:
-    """The options of every command that runs a job on an issue here; one that `judges` a change may do without."""
+_INTO = "what the change is to be merged into, such as main; it is compared with the commit at which it left that"
+_MONEY = "the repository's, then AGENT_FIX_BUDGET, then 5"
+_A_FIFTH = "a fifth of what `fix` has"
+
+
+def _add_job(
+    to: argparse.ArgumentParser, *, base: str = _BASE, judges: bool = False, money: str = "", work: str = ""
+) -> None:
+    """The options of every command that runs a job on an issue here; one that `judges` a change may do without one."""
     _add_repository(to, default=Path())
     issue = to.add_mutually_exclusive_group(required=not judges)
     issue.add_argument(
@@ -347,17 +354,10 @@ def _add_job(to: argparse.ArgumentParser, *, base: str = _BASE, judges: bool = F
         help="whether a vision model describes the images next to the issue's file to the agent",
     )
     limits = to.add_argument_group("limits")
-    limits.add_argument(
-        "--budget",
-        metavar="USD",
-        help="maximum cost of model calls (default: the repository's, then AGENT_FIX_BUDGET, then 5)",
-    )
-    limits.add_argument(
-        "--max-steps", type=int, metavar="N", help="maximum model turns (default: the repository's, then 100)"
-    )
-    limits.add_argument(
-        "--max-minutes", type=float, metavar="N", help="maximum working time (default: the repository's, then 60)"
-    )
+    limits.add_argument("--budget", metavar="USD", help=f"maximum cost of model calls (default: {money or _MONEY})")
+    turns, minutes = work or "the repository's, then 100", work or "the repository's, then 60"
+    limits.add_argument("--max-steps", type=int, metavar="N", help=f"maximum model turns (default: {turns})")
+    limits.add_argument("--max-minutes", type=float, metavar="N", help=f"maximum minutes of work (default: {minutes})")
 
 
 def _add_verify(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -366,12 +366,12 @@ def _add_verify(commands: "Commands[argparse.ArgumentParser]") -> None:
         help="judge a change that somebody made, in a local repository",
         description="Programs and what they must print are written from the issue, without seeing the change, and run "
         "on base and change; a reviewer who sees it writes counter-examples; the suite runs on both. Nothing in the "
-        "repository is changed. What the change is for says the issue, or else the messages of its commits.",
+        "repository is changed. What the change is for is read from the issue, or else from its commits' messages.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _add_job(verify, base="the branch that the change is for", judges=True)
-    verify.add_argument("--change", metavar="REF", default="HEAD", help="the change's last commit (default: HEAD)")
+    verify.add_argument("--change", metavar="REF", default="HEAD", help="branch or commit to judge (default: HEAD)")
+    _add_job(verify, base=_INTO, judges=True, money=_A_FIFTH)
 
 
 def _add_repository_commands(commands: "Commands[argparse.ArgumentParser]") -> None:

@@ -47,7 +47,7 @@ def example_lines(view: ResultView) -> Iterator[tuple[str, str]]:
         wrong = next((run for run in one.change if not run.printed(one)), None)
         yield f"after     {one_line(printed_text((wrong,) if wrong else one.change))}", "31" if wrong else "32"
         if wrong:
-            question = " (a question: it is unconfirmed, or nobody asked for it)" if one.is_question else ""
+            question = " (a question for you: is this wanted?)" if one.is_question else ""
             yield f"expected  {one_line(one.stdout.rstrip())}{question}", ""
     if more := len(view.examples) - MAX_EXAMPLES:
         yield from (("", ""), (f"and {count(more, 'more example')} in job.json", FAINT)) if more > 0 else ()

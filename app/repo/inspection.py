@@ -91,11 +91,18 @@ def compare(path: Path, base: str | None, change: str) -> ComparedCommits:
         raise RepositoryError(message, code=ExitCode.UNKNOWN_BASE)
     began = output.decode("ascii").split()[0]
     if began == theirs:
-        message = f"The base {_shown(base or 'HEAD')!r} has every commit of the change {_shown(change)!r} already."
-        raise RepositoryError(message, code=ExitCode.NO_CHANGE)
+        base, change = _shown(base or "HEAD"), _shown(change)
+        message = f"There is nothing to verify: the base {base!r} already contains the change {change!r}."
+        raise RepositoryError(message, code=ExitCode.NO_CHANGE, hint=_NO_CHANGE)
     words = ("log", "--reverse", f"--max-count={MAX_MENTIONS}", "--format=%B", f"{began}..{theirs}")
     _, messages, _ = git.attempt(*words)
     return ComparedCommits(began, ref, theirs, messages.decode("utf-8", "replace").strip())
+
+
+_NO_CHANGE = (
+    "Name with --base what the change is to be merged into, and with --change the branch or commit to judge (HEAD if "
+    "it is left out). What is not committed is not judged."
+)
 
 
 def recent_log(root: Path, commit: str, most: int) -> bytes:

@@ -85,4 +85,4 @@ def test_a_change_that_is_none_is_refused(tmp_path: Path) -> None:
     console, repository = Console(tmp_path), changed(tmp_path)
     found = console.verify(repository, "--base", "mend", "--change", "mend", recording=written(*EXAMPLES))
     assert found.code == 23, found.said
-    assert "has every commit of the change 'mend' already" in found.said
+    assert "already contains the change 'mend'" in found.said

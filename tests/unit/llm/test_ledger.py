@@ -195,7 +195,7 @@ def test_ledger_survives_its_process_and_belongs_to_one_job(tmp_path: Path) -> N
     second.dispose()
 
 
-def test_what_is_set_aside_stays_paid_and_holds_nothing(tmp_path: Path) -> None:
+def test_calls_set_aside_stay_paid_and_hold_nothing(tmp_path: Path) -> None:
     made = engine(tmp_path / "ledger.db")
     ledger = SqlLedger(made, "job-1", 1_000)
     ledger.reserve("turn.1", 400)
